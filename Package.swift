@@ -80,7 +80,7 @@ let package = Package(
         library(
             "Devices",
             ["DoubleRatchet", "Envelope", "IRCCodec", "Protection", "RequestQueue", "StorePort", crypto, cryptoExtras]),
-        library("Reports", ["Devices", "Protection", "StorePort"]),
+        library("Reports", ["Devices", "Envelope", "Protection", "StorePort"]),
         library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         // Floor 2: machines. What they share is the vault and the directory; no chat protocol imports another.
         library("Outbox", ["Devices", "Protection", "RequestQueue", "StorePort"]),
@@ -130,10 +130,10 @@ let package = Package(
             ]),
         library("RequestQueueClient", ["RequestQueue", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
         // Floor 4: the program.
-        library("PawlConfiguration", ["Protection", configuration, yams]),
+        library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
             "MappingFile",
-            ["HTTPCodec", "JSONCodec", "JSONGateway", "PawlConfiguration", "Protection", nioCore]),
+            ["Envelope", "HTTPCodec", "JSONCodec", "JSONGateway", "PawlConfiguration", "Protection", nioCore]),
         .executableTarget(
             name: "pawl",
             dependencies: [
@@ -202,8 +202,8 @@ let package = Package(
             [
                 "CommitLoop",
                 "CapableApp", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
-                "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "Reports", "RequestQueue",
-                "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
+                "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "QueueConformance", "Reports",
+                "RequestQueue", "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(
@@ -217,16 +217,19 @@ let package = Package(
             "PawlTests",
             [
                 "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "JSONGateway", "PawlConfiguration", "PeerKit",
-                "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit",
-                "TestThreads", "pawl", argumentParser, logging, nioCore,
+                "Protection", "Reports", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit",
+                "TestThreads", "pawl", argumentParser, logging, nioCore, nioPosix,
             ]),
         tests("TidyTests", []),
         tests(
             "GatewayNIOTests",
             [
-                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway",
+                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer",
+                "IRCGateway",
                 "IRCServer", "JSONCodec", "JSONGateway", "NIOSupport", "PeerKit", "Protection", "Reports",
-                "RequestQueue", "StorePort", "TestKit", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
+                "RequestQueue", "SQLiteStore", "StoreConformance", "StorePort", "TestKit", "TestThreads", "Vault",
+                nioCore,
+                nioHPACK, nioPosix, nioSSL,
             ]),
         tests(
             "SQLiteQueueTests",

@@ -18,6 +18,12 @@ package protocol Participants: SendableMetatype {
     /// The work that ends a batch besides its units, such as the queue's turn.
     associatedtype Closing
 
+    /// The store that the participants read, and that holds their commits.
+    var store: OrderedStore { get }
+
+    /// How a job may be prepared while an earlier batch is being committed.
+    func lookahead(of job: Job) -> Lookahead
+
     /// Changes the state in memory and adds the rows, the reply and the rollback to the unit.
     mutating func prepare(_ job: Job, _ unit: inout UnitOfWork<Self>, now: Timestamp)
 
@@ -42,6 +48,18 @@ package protocol Participants: SendableMetatype {
 
     /// Reloads one record after a unit that changed it was not committed.
     mutating func restore(_ kind: RecordKind, name: String)
+}
+
+/// How a job may be prepared while an earlier batch is being committed.
+package enum Lookahead: Sendable {
+    /// Not at all. The job depends on completions of earlier ones, or its rollback tells somebody that it has failed.
+    case none
+    /// If the earlier batch is not committed entirely, the job is rolled back with ``RollbackCause/ahead`` and prepared
+    /// again. Both times together leave what one time leaves.
+    case repeated
+    /// The job depends on nothing that a rollback undoes, and what it changes in memory stays: its rows are committed with
+    /// a later batch if the earlier one fails.
+    case lasting
 }
 
 /// The units of a batch of jobs, ready for one transaction.
@@ -69,16 +87,24 @@ extension Participants {
     package mutating func prepare(_ jobs: [Job], now: Timestamp) -> CommitBatch<Self> {
         var units: [Unit] = []
         units.reserveCapacity(jobs.count)
-        for job in jobs {
-            var unit = Unit()
-            prepare(job, &unit, now: now)
-            units.append(unit)
-        }
+        for job in jobs { units.append(unit(of: job, now: now)) }
+        return batch(of: consume units, now: now)
+    }
+
+    /// Prepares one job.
+    mutating func unit(of job: Job, now: Timestamp) -> Unit {
+        var unit = Unit()
+        prepare(job, &unit, now: now)
+        return unit
+    }
+
+    /// Ends a batch after its last job.
+    mutating func batch(of units: consuming [Unit], now: Timestamp) -> CommitBatch<Self> {
         let (closing, changes) = close(&units, now: now)
-        var batch = CommitBatch<Self>(units: units, closing: closing)
+        var batch = CommitBatch<Self>(units: consume units, closing: closing)
         do {
             let shared = try sharedChanges()
-            batch.groups.reserveCapacity(shared.count + units.count + 1)
+            batch.groups.reserveCapacity(shared.count + batch.units.count + 1)
             var places: [SharedRow: Int] = [:]
             places.reserveCapacity(shared.count)
             for (index, (row, change)) in shared.enumerated() {
@@ -86,7 +112,7 @@ extension Participants {
                 batch.groups.append(ChangeGroup([change]))
                 places[row] = index
             }
-            for unit in units {
+            for unit in batch.units {
                 batch.groups.append(ChangeGroup(unit.changes, requires: unit.shared.compactMap { places[$0] }))
             }
             batch.groups.append(ChangeGroup(changes))
@@ -144,9 +170,22 @@ extension Participants {
         return replies.flatMap(\.self)
     }
 
+    /// Rolls back units that were prepared ahead, the last one first.
+    mutating func takeBack(_ units: some BidirectionalCollection<Unit>, _ now: Timestamp) {
+        drop(units.flatMap(\.shared))
+        for unit in units.reversed() {
+            var unanswered: Replies = []
+            undo(unit, .ahead, &unanswered, now)
+        }
+    }
+
     private mutating func fail(_ unit: Unit, _ cause: RollbackCause, _ replies: inout Replies, _ now: Timestamp) {
-        var unit = unit
         if let failure = unit.failure { replies.append(.init(connection: failure.connection, reply: failure.reply)) }
+        undo(unit, cause, &replies, now)
+    }
+
+    private mutating func undo(_ unit: Unit, _ cause: RollbackCause, _ replies: inout Replies, _ now: Timestamp) {
+        var unit = unit
         unit.rollBack(&self, cause, &replies, now)
         var restored: Set<RecordName> = []
         for change in unit.changes {
@@ -163,10 +202,7 @@ private struct RecordName: Hashable {
 
     /// Nil if the change is not one of a record.
     init?(_ change: StoreChange) {
-        switch change {
-        case .putRecord(let row): (kind, name) = (row.kind, ExactText(row.name))
-        case .removeRecord(let kind, let name): (self.kind, self.name) = (kind, ExactText(name))
-        default: return nil
-        }
+        guard case .rare(let change) = change, let record = change.record else { return nil }
+        (kind, name) = (record.kind, ExactText(record.name))
     }
 }

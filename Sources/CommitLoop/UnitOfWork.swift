@@ -21,6 +21,9 @@ package enum RollbackCause: Sendable {
     case batch
     /// The store rejected this unit; the rest of its batch is committed.
     case unit
+    /// The job was prepared ahead, on the state of a batch that was not committed entirely. It is prepared again at once
+    /// and answered then: this rollback only undoes changes in memory, and nobody is told.
+    case ahead
 }
 
 /// The changes of one job, with the actions after its commit or its failure.

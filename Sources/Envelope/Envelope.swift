@@ -45,8 +45,14 @@ package struct MessageID: Hashable, Sendable, Comparable {
 
 /// A parsed envelope. The ratchet message is not opened here.
 package struct Envelope: Equatable, Sendable {
-    /// The version that this program writes and reads.
-    package static let version: UInt8 = 1
+    /// The versions that this program reads. One that it has written stays: backends keep envelopes for years.
+    private enum Version: UInt8 {
+        case first = 1
+
+        /// The version that this program writes.
+        static let written = Version.first
+    }
+
     /// Bytes before the ratchet message.
     package static let headerLength = 17
 
@@ -78,30 +84,38 @@ package struct Envelope: Equatable, Sendable {
     package init(
         _ bytes: some RandomAccessCollection<UInt8>, in carrier: Carrier = .irc
     ) throws(EnvelopeError) {
-        guard let first = bytes.first, bytes.count <= carrier.maximumLength else { throw .malformed }
-        guard first >> 4 == Self.version else { throw .unsupportedVersion(first >> 4) }
-        guard let kind = Kind(rawValue: first & 0x0F) else { throw .unsupportedKind(first & 0x0F) }
+        guard bytes.count <= carrier.maximumLength else { throw .malformed }
+        (kind, sender, messageID) = try Self.header(of: bytes)
         guard bytes.count > Self.headerLength else { throw .malformed }
-        let header = Array(bytes.dropFirst().prefix(Self.headerLength - 1))
-        self.kind = kind
-        sender = DeviceID(header[0..<8].reduce(0) { $0 << 8 | UInt64($1) })
-        messageID = MessageID(header[8..<16].reduce(0) { $0 << 8 | UInt64($1) })
         ratchetMessage = Array(bytes.dropFirst(Self.headerLength))
     }
 
-    /// The kind and sender that an envelope claims; nil if the bytes are no envelope of this version.
+    /// The kind and sender that an envelope claims; nil if the bytes are no envelope of a known version.
     package static func claim(of bytes: [UInt8]) -> (kind: Kind, sender: DeviceID)? {
-        guard bytes.count >= headerLength, bytes[0] >> 4 == version, let kind = Kind(rawValue: bytes[0] & 0x0F) else {
-            return nil
+        guard let header = try? header(of: bytes) else { return nil }
+        return (header.kind, header.sender)
+    }
+
+    /// Reads the header of any known version.
+    private static func header(
+        of bytes: some RandomAccessCollection<UInt8>
+    ) throws(EnvelopeError) -> (kind: Kind, sender: DeviceID, messageID: MessageID) {
+        guard let first = bytes.first else { throw .malformed }
+        guard let version = Version(rawValue: first >> 4) else { throw .unsupportedVersion(first >> 4) }
+        switch version {
+        case .first:
+            guard let kind = Kind(rawValue: first & 0x0F) else { throw .unsupportedKind(first & 0x0F) }
+            guard bytes.count >= headerLength else { throw .malformed }
+            func number(_ place: Int) -> UInt64 { bytes.dropFirst(place).prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }
+            return (kind, DeviceID(number(1)), MessageID(number(9)))
         }
-        return (kind, DeviceID(bytes[1..<9].reduce(0) { $0 << 8 | UInt64($1) }))
     }
 
     /// The bytes that the armour carries.
     package var bytes: [UInt8] {
         var output: [UInt8] = []
         output.reserveCapacity(Self.headerLength + ratchetMessage.count)
-        output.append(Self.version << 4 | kind.rawValue)
+        output.append(Version.written.rawValue << 4 | kind.rawValue)
         output.append(bigEndian: sender.value)
         output.append(bigEndian: messageID.value)
         output.append(contentsOf: ratchetMessage)

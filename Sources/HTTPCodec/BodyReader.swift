@@ -70,7 +70,7 @@ package struct BodyReader: Sendable {
             case .trailers:
                 guard let fields = try reader.trailers(&buffer) else { return nil }
                 state = .done
-                return .end(Self.harmless(fields))
+                return .end(fields.trailers)
             case .done:
                 return nil
             }
@@ -119,10 +119,12 @@ package struct BodyReader: Sendable {
         default: nil
         }
     }
+}
 
-    /// Removes trailers that frame, route or authenticate a message. RFC 9110 section 6.5.1.
-    private static func harmless(_ fields: HeaderFields) -> HeaderFields {
-        var fields = fields
+extension HeaderFields {
+    /// The fields without those that frame, route or authenticate a message. RFC 9110 section 6.5.1.
+    var trailers: HeaderFields {
+        var fields = self
         for name in [
             "content-length", "transfer-encoding", "host", "connection", "upgrade", "te", "trailer", "authorization",
             "cookie", "set-cookie", "content-encoding", "content-type", "content-range", "forwarded",

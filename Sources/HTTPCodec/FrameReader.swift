@@ -1,6 +1,6 @@
 // Reads and writes WebSocket frames, and assembles messages. RFC 6455 section 5.
 //
-// Not NIOWebSocket: it decodes frames in a channel's pipeline and leaves UTF-8 and the order of fragments to its user. Here both
+// Not NIOWebSocket: its decoder and its aggregator of fragments are handlers of a channel, and check no UTF-8. Here both
 // sides of a relay are pure values, so that the machines are tested without a channel, and each rule has its close code.
 
 package import NIOCore

@@ -1,137 +1,163 @@
-// Converts an HTTP/2 request to HTTP/1.1, so that the gateway handles one form of requests. RFC 9113 section 8.
+// The requests of HTTP/2 streams. RFC 9113 section 8.
 
-package import NIOCore
-
-/// Converts the frames of one stream to HTTP/1.1. The caller ends the stream on an error. Section 8.1.1.
+/// The head of one stream's request, and the check of the body behind it.
+///
+/// It throws ``HTTPFault/malformed`` for a malformed request, whose stream the caller resets. Section 8.1.1.
 package struct HTTP2Request: Sendable {
-    private enum State: Equatable {
-        case head
-        /// The bytes of the body that have not arrived yet.
+    /// The part of the body that has not arrived.
+    private enum Rest: Equatable {
+        /// `Content-Length` bytes, less those that have arrived.
         case counted(Int)
-        /// The head has no `Content-Length`: the body is sent in chunks.
-        case chunked
+        /// The head has no `Content-Length`.
+        case uncounted
+        /// The client has ended the stream.
         case over
     }
 
-    private var state = State.head
-    /// Whether the request is a HEAD, whose response has no body. Valid after the head.
-    package private(set) var isToHead = false
+    /// The request as an exchange receives it. A failure is not malformed, but exceeds a limit or a rule of HTTP.
+    package let received: Result<ReceivedRequest, HTTPFault>
+    /// Whether the request is a HEAD, whose response has no body.
+    package let isToHead: Bool
+    private let limits: HeadLimits
+    private var rest: Rest
 
-    package init() {}
+    /// Whether the client has ended the stream.
+    package var isOver: Bool { rest == .over }
 
-    /// Whether the client has ended the request.
-    package var isOver: Bool { state == .over }
+    /// Whether the body has arrived completely.
+    package var isWhole: Bool { rest == .over || rest == .counted(0) }
 
-    /// Converts the fields of a HEADERS frame: the head, or the trailers after the body.
-    package mutating func take(_ fields: HeaderFields, isEnd: Bool) throws(HTTPFault) -> ByteBuffer {
-        guard state == .head else {
-            // Section 8.1: trailers end the stream.
-            guard isEnd else { throw .malformed }
-            return try trailers(fields)
-        }
-        var head = try Self.head(fields)
+    /// - Parameters:
+    ///   - fields: the fields of the first HEADERS frame.
+    ///   - isEnd: whether the frame ends the stream.
+    package init(_ fields: HeaderFields, isEnd: Bool, limits: HeadLimits) throws(HTTPFault) {
+        var parts = HeadParts(fields.fields.count)
+        for field in fields.fields { try parts.take(field) }
+        var head = try parts.head()
+        let length = try parts.length(isEnd: isEnd)
+        rest = isEnd ? .over : length.map(Rest.counted) ?? .uncounted
         isToHead = head.method == "HEAD"
-        let lengths = head.headers["content-length"]
-        guard lengths.count <= 1 else { throw .malformed }
-        if let text = lengths.first {
-            guard !text.isEmpty, text.utf8.count <= 18, text.utf8.allSatisfy({ (0x30...0x39).contains($0) }),
-                let length = Int(text), length == 0 || !isEnd
-            else { throw .malformed }
-            state = isEnd ? .over : .counted(length)
-        } else if isEnd {
-            state = .over
+        self.limits = limits
+        let framing: BodyFraming =
+            switch rest {
+            case .over, .counted(0): .none
+            case .counted(let length): .length(length)
+            case .uncounted: .chunked
+            }
+        let fault = parts.fault(head, limits)
+        // As in HTTP/1.1, the head says that a body follows: what needs no protection has none. A client cannot send the
+        // field.
+        if rest == .uncounted { head.headers.add("Transfer-Encoding", "chunked") }
+        if let fault {
+            received = .failure(fault)
         } else {
-            state = .chunked
-            head.headers.add("transfer-encoding", "chunked")
-        }
-        // One stream, one request.
-        head.headers.add("connection", "close")
-        var bytes = ByteBuffer()
-        bytes.write(head)
-        return bytes
-    }
-
-    /// Converts the content of a DATA frame, without its padding.
-    package mutating func take(_ bytes: ByteBuffer, isEnd: Bool) throws(HTTPFault) -> ByteBuffer {
-        switch state {
-        case .counted(let count):
-            // Section 8.1.1: the sum of all DATA frames has to equal `Content-Length`.
-            let rest = count - bytes.readableBytes
-            guard rest >= 0, rest == 0 || !isEnd else { throw .malformed }
-            state = isEnd ? .over : .counted(rest)
-            return bytes
-        case .chunked:
-            var text = ByteBuffer()
-            // An empty chunk would end the body.
-            if bytes.readableBytes > 0 {
-                text.writeChunkLine(bytes.readableBytes)
-                text.writeImmutableBuffer(bytes)
-                text.writeStaticString("\r\n")
-            }
-            if isEnd {
-                state = .over
-                text.writeLastChunk(HeaderFields())
-            }
-            return text
-        case .head, .over: throw .malformed
+            // One stream carries one request.
+            received = .success(
+                ReceivedRequest(
+                    head: head, minorVersion: 1, framing: framing, keepsAlive: false,
+                    expectsContinue: parts.expectsContinue))
         }
     }
 
-    private mutating func trailers(_ fields: HeaderFields) throws(HTTPFault) -> ByteBuffer {
-        var plain: [HeaderFields.Field] = []
-        for field in fields.fields {
-            guard !field.name.utf8.starts(with: ":".utf8) else { throw .malformed }
-            plain.append(try Self.checked(field))
+    /// Counts the content of a DATA frame. The sum of all frames has to equal `Content-Length`. Section 8.1.1.
+    ///
+    /// - Parameter count: bytes without the padding.
+    package mutating func take(_ count: Int, isEnd: Bool) throws(HTTPFault) {
+        switch rest {
+        case .counted(let expected):
+            let left = expected - count
+            guard left >= 0, left == 0 || !isEnd else { throw .malformed }
+            rest = isEnd ? .over : .counted(left)
+        case .uncounted: if isEnd { rest = .over }
+        case .over: throw .malformed
         }
-        defer { state = .over }
-        var text = ByteBuffer()
-        switch state {
+    }
+
+    /// Checks trailers, which end the stream. Returns those that the backend may receive.
+    package mutating func take(_ trailers: HeaderFields, isEnd: Bool) throws(HTTPFault) -> HeaderFields {
+        guard isEnd else { throw .malformed }
+        var bytes = 2
+        let checked = try trailers.fields.map { field throws(HTTPFault) in
+            bytes += field.name.utf8.count + field.value.utf8.count + 4
+            return try HeadParts.checked(field)
+        }
+        guard checked.count <= limits.fields, bytes <= limits.bytes else { throw .headTooLong }
+        defer { rest = .over }
+        switch rest {
         // HTTP/1.1 allows no trailers after a counted body; RFC 9110 section 6.5.1 allows dropping them.
-        case .counted(0): break
-        case .chunked: text.writeLastChunk(HeaderFields(plain))
-        case .counted, .head, .over: throw .malformed
+        case .counted(0): return HeaderFields()
+        case .uncounted: return HeaderFields(checked).trailers
+        case .counted, .over: throw .malformed
         }
-        return text
+    }
+}
+
+/// Builds a head from pseudo-header fields and fields. Section 8.3.1.
+private struct HeadParts {
+    private var method: String?
+    private var scheme: String?
+    private var path: String?
+    private var authority: String?
+    private var host: String?
+    private var plain: [HeaderFields.Field] = []
+    /// The position of the `cookie` field.
+    private var cookie: Int?
+    private var lengthText: String?
+    private var pseudoFields = 0
+    private var isPseudoOver = false
+    private var hasUnknownExpectation = false
+    private(set) var expectsContinue = false
+
+    init(_ count: Int) { plain.reserveCapacity(count) }
+
+    mutating func take(_ field: HeaderFields.Field) throws(HTTPFault) {
+        guard field.name.utf8.first != UInt8(ascii: ":") else { return try takePseudo(field) }
+        isPseudoOver = true
+        let field = try Self.checked(field)
+        switch field.name {
+        case "host":
+            guard host == nil else { throw .malformed }
+            host = field.value
+            return
+        case "cookie":
+            // Section 8.2.3: several cookie fields are joined to one.
+            if let cookie {
+                plain[cookie].value += "; " + field.value
+                return
+            }
+            cookie = plain.count
+        case "content-length":
+            guard lengthText == nil else { throw .malformed }
+            lengthText = field.value
+        case "expect":
+            if HeaderFields.areAlike(field.value, "100-continue") {
+                expectsContinue = true
+            } else {
+                hasUnknownExpectation = true
+            }
+        default: break
+        }
+        plain.append(field)
     }
 
-    // MARK: Heads
-
-    /// Builds the head from the pseudo-header fields and the fields. Section 8.3.1.
-    private static func head(_ fields: HeaderFields) throws(HTTPFault) -> RequestHead {
-        var pseudo: [String: String] = [:]
-        var host: String?
-        var cookie: Int?
-        var plain: [HeaderFields.Field] = []
-        var isPseudoOver = false
-        for field in fields.fields {
-            if field.name.utf8.starts(with: ":".utf8) {
-                guard !isPseudoOver, pseudo[field.name] == nil, isValue(field.value),
-                    [":method", ":scheme", ":path", ":authority"].contains(field.name)
-                else { throw .malformed }
-                pseudo[field.name] = try exact(field.value)
-                continue
-            }
-            isPseudoOver = true
-            let field = try checked(field)
-            switch field.name {
-            case "host":
-                guard host == nil else { throw .malformed }
-                host = field.value
-            case "cookie":
-                // Section 8.2.3: several cookie fields are joined to one.
-                if let cookie {
-                    plain[cookie].value += "; " + field.value
-                } else {
-                    cookie = plain.count
-                    plain.append(field)
-                }
-            default: plain.append(field)
-            }
+    private mutating func takePseudo(_ field: HeaderFields.Field) throws(HTTPFault) {
+        guard !isPseudoOver else { throw .malformed }
+        let value = try Self.exact(field.value)
+        switch field.name {
+        case ":method" where method == nil: method = value
+        case ":scheme" where scheme == nil: scheme = value
+        case ":path" where path == nil: path = value
+        case ":authority" where authority == nil: authority = value
+        default: throw .malformed
         }
-        guard let method = pseudo[":method"], isMethod(method), let scheme = pseudo[":scheme"],
-            ["http", "https"].contains(scheme), let path = pseudo[":path"], isTarget(path, of: method)
+        pseudoFields += 1
+    }
+
+    mutating func head() throws(HTTPFault) -> RequestHead {
+        guard let method, Self.isMethod(method), let scheme, scheme == "https" || scheme == "http", let path,
+            Self.isTarget(path, of: method)
         else { throw .malformed }
-        if let authority = pseudo[":authority"] {
+        if let authority {
             guard !authority.isEmpty, host.map({ HeaderFields.areAlike($0, authority) }) ?? true else {
                 throw .malformed
             }
@@ -140,6 +166,31 @@ package struct HTTP2Request: Sendable {
         if let host { plain.insert(HeaderFields.Field("host", host), at: 0) }
         return RequestHead(method, path, headers: HeaderFields(plain))
     }
+
+    /// Returns the value of `Content-Length`; nil if there is none.
+    func length(isEnd: Bool) throws(HTTPFault) -> Int? {
+        guard let lengthText else { return nil }
+        // 18 digits fit into an `Int`.
+        guard !lengthText.isEmpty, lengthText.utf8.count <= 18,
+            lengthText.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let length = Int(lengthText),
+            length == 0 || !isEnd
+        else { throw .malformed }
+        return length
+    }
+
+    /// Returns the fault of a well-formed head that HTTP/1.1 rejects too; nil if there is none.
+    func fault(_ head: RequestHead, _ limits: HeadLimits) -> HTTPFault? {
+        if head.target.utf8.count > limits.target { return .targetTooLong }
+        var bytes = head.method.utf8.count + head.target.utf8.count + 14
+        for field in head.headers.fields { bytes += field.name.utf8.count + field.value.utf8.count + 4 }
+        // Pseudo-header fields count as in SETTINGS_MAX_HEADER_LIST_SIZE; the authority is one of the fields already.
+        let fields = head.headers.fields.count + pseudoFields - (authority == nil ? 0 : 1)
+        if bytes > limits.bytes || fields > limits.fields { return .headTooLong }
+        guard let host, host.utf8.allSatisfy(HeadParser.isHostByte) else { return .host }
+        return hasUnknownExpectation ? .expectationUnknown : nil
+    }
+
+    // MARK: Values
 
     /// Whether the method is a token. CONNECT is rejected: the gateway carries no tunnels.
     private static func isMethod(_ method: String) -> Bool {
@@ -153,9 +204,9 @@ package struct HTTP2Request: Sendable {
     }
 
     /// Returns the field if it is valid. Throws `malformed` otherwise. Sections 8.2.1 and 8.2.2.
-    private static func checked(_ field: HeaderFields.Field) throws(HTTPFault) -> HeaderFields.Field {
-        guard !field.name.isEmpty, field.name.utf8.allSatisfy(isNameByte), isValue(field.value),
-            !HTTP2Answer.isForOneHop(field.name), field.name != "te" || field.value == "trailers"
+    static func checked(_ field: HeaderFields.Field) throws(HTTPFault) -> HeaderFields.Field {
+        guard !field.name.isEmpty, field.name.utf8.allSatisfy(isNameByte),
+            !HeaderFields.isForOneHopInHTTP2(field.name), field.name != "te" || field.value == "trailers"
         else { throw .malformed }
         return HeaderFields.Field(field.name, try exact(field.value))
     }
@@ -163,24 +214,26 @@ package struct HTTP2Request: Sendable {
     /// Whether the byte is a token character, and not an upper-case letter. RFC 9110 section 5.6.2.
     private static func isNameByte(_ byte: UInt8) -> Bool {
         switch byte {
-        case 0x30...0x39, 0x61...0x7A: true
-        default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
+        case 0x61...0x7A, 0x2D, 0x30...0x39, 0x5F: true
+        case 0x21, 0x23...0x27, 0x2A, 0x2B, 0x2E, 0x5E, 0x60, 0x7C, 0x7E: true
+        default: false
         }
-    }
-
-    /// Whether the value has no control characters and no white space at its ends.
-    private static func isValue(_ value: String) -> Bool {
-        let bytes = value.utf8
-        guard let first = bytes.first, let last = bytes.last else { return true }
-        return first != 0x20 && first != 0x09 && last != 0x20 && last != 0x09
-            && bytes.allSatisfy { $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 }
     }
 
     /// Returns the value in the form that ``FieldText`` writes back byte by byte.
     ///
-    /// Throws `malformed` if the value was not UTF-8: the HPACK decoder has replaced such bytes already.
+    /// Throws `malformed` if it has control characters or white space at its ends, or if it was not UTF-8: the HPACK
+    /// decoder has replaced such bytes already.
     private static func exact(_ value: String) throws(HTTPFault) -> String {
-        guard value.utf8.contains(where: { $0 >= 0x80 }) else { return value }
+        let bytes = value.utf8
+        guard let first = bytes.first, let last = bytes.last else { return value }
+        guard first != 0x20, first != 0x09, last != 0x20, last != 0x09 else { throw .malformed }
+        var union: UInt8 = 0
+        for byte in bytes {
+            guard byte >= 0x20 && byte != 0x7F || byte == 0x09 else { throw .malformed }
+            union |= byte
+        }
+        guard union >= 0x80 else { return value }
         guard !value.unicodeScalars.contains("\u{FFFD}") else { throw .malformed }
         var value = value
         return value.withUTF8 { FieldText.read(UnsafeRawBufferPointer($0), isASCII: false) }

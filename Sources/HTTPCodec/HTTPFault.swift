@@ -59,8 +59,12 @@ package enum HTTPFault: Error, Equatable, Sendable {
         case .contentLength: "Content-Length is repeated, or is not a number"
         case .lengthAndCoding: "it has both Content-Length and Transfer-Encoding"
         case .host: "Host is missing, repeated, or has an invalid character"
-        case .targetTooLong: "its target is longer than 16 KiB"
-        case .headTooLong: "its head is longer than 64 KiB, or has more than 128 fields"
+        case .targetTooLong: "its target is longer than \(HeadLimits.standard.target >> 10) KiB"
+        case .headTooLong:
+            """
+            its head is longer than \(HeadLimits.standard.bytes >> 10) KiB, or has more than \
+            \(HeadLimits.standard.fields) fields
+            """
         case .expectationUnknown: "it expects something other than 100-continue"
         case .codingUnknown: "its Transfer-Encoding is not chunked"
         case .versionUnknown: "its version is not HTTP/1"
@@ -78,6 +82,9 @@ package struct HeadLimits: Sendable, Equatable {
     package var target = 16 << 10
     /// The line before a chunk with its extensions, which are hardly ever used. In bytes.
     package static let chunkLine = 1024
+
+    /// The limits of the gateway; only tests have others.
+    package static let standard = HeadLimits()
 
     package init() {}
 }

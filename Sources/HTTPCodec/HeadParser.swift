@@ -216,7 +216,7 @@ struct HeadParser {
     }
 
     /// The characters of names, addresses and ports, without those of paths, lists and user information.
-    private static func isHostByte(_ byte: UInt8) -> Bool {
+    static func isHostByte(_ byte: UInt8) -> Bool {
         switch byte {
         case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: true
         default: "-._~%!$&'()*+;=:[]".utf8.contains(byte)

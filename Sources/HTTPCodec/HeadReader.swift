@@ -1,15 +1,15 @@
 // Reads heads. RFC 9112 sections 2 to 6. A line ends in CR LF only; continuation lines are rejected.
 //
-// NIOHTTP1 does not parse what passes through the gateway: its values hold no reason phrase, no unknown method and no
-// value that is not UTF-8, and it accepts line ends that a backend may read differently. A message that could be read
-// in two ways is rejected.
+// NIOHTTP1 does not parse what passes through the gateway: its decoder drops the reason phrase, rejects unknown methods
+// and changes values that are not UTF-8. A message that could be read in two ways is rejected, by rules that are these
+// and not those of a version of llhttp.
 
 package import NIOCore
 
 /// A request's head with the framing of its body and the options of its connection.
 package struct ReceivedRequest: Sendable, Equatable {
     package var head: RequestHead
-    /// HTTP/1.x.
+    /// HTTP/1.x; 1 for HTTP/2, whose requests are forwarded like those of HTTP/1.1.
     package var minorVersion: Int
     package var framing: BodyFraming
     /// Whether the connection stays open after this request.

@@ -13,6 +13,7 @@ import Synchronization
 /// The queue's place in the commit loop of a JSON gateway.
 package final class CommitLoopQueue: QueueDriver, CommitClient {
     package let eventLoop: any EventLoop
+    private let executor: EventLoopExecutor
     private let submit: @Sendable ([JSONJob]) -> Void
     private let drained: @Sendable (any EventLoop) -> EventLoopFuture<Void>
     private let clock: @Sendable () -> Timestamp
@@ -36,7 +37,11 @@ package final class CommitLoopQueue: QueueDriver, CommitClient {
         clock: @escaping @Sendable () -> Timestamp
     ) {
         (self.eventLoop, self.submit, self.drained, self.clock) = (eventLoop, submit, drained, clock)
+        executor = EventLoopExecutor(eventLoop)
     }
+
+    /// An answer arrives on the event loop, and the attempt ends there: it changes its thread only for the commit.
+    package var taskExecutor: (any TaskExecutor)? { executor }
 
     /// Drives the queue with a commit thread, as the addressee of its turns.
     package convenience init<State: Participants>(
@@ -94,5 +99,17 @@ package final class CommitLoopQueue: QueueDriver, CommitClient {
     private func due() {
         state.withLock { $0.timer = nil }
         submit([.wake])
+    }
+}
+
+/// Runs the parts of tasks on an event loop.
+private final class EventLoopExecutor: TaskExecutor {
+    private let eventLoop: any EventLoop
+
+    init(_ eventLoop: any EventLoop) { self.eventLoop = eventLoop }
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        eventLoop.execute { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
     }
 }

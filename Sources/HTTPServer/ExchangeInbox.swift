@@ -35,6 +35,8 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
     /// The account whose news this inbox receives; nil if it does not listen.
     private var account: AccountID?
     private var watchesProtection = false
+    /// Stands for the client among those that wait for the outcome of a write.
+    private var waiter: WriteWaiter?
 
     init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
         (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
@@ -54,7 +56,7 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
 
     package func enqueue(_ write: QueuedWrite) {
         register()
-        services.enqueue(id, write)
+        services.enqueue(id, write, write.answersAtOnce ? nil : makeWaiter())
     }
 
     /// Registers for replies with the first job.
@@ -64,10 +66,16 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         services.register(self, id)
     }
 
-    package func await(_ token: RequestToken) {
-        services.await(token) { outcome in
+    package func await(_ token: RequestToken) { services.await(token, waiter ?? makeWaiter()) }
+
+    package func stopWaiting() { waiter?.giveUp() }
+
+    private func makeWaiter() -> WriteWaiter {
+        let waiter = WriteWaiter { outcome in
             self.eventLoop.execute { self.target?.receive(.written(outcome)) }
         }
+        self.waiter = waiter
+        return waiter
     }
 
     package func listen(to account: AccountID) {
@@ -85,7 +93,7 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
     }
 
     package func close() {
-        target = nil
+        (target, waiter) = (nil, nil)
         if watchesProtection { services.environment.unwatchProtection(id) }
         watchesProtection = false
         if let account { services.environment.writes.sockets.remove(id, of: account) }

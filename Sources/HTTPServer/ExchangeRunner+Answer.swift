@@ -12,13 +12,13 @@ extension ExchangeRunner {
         }
     }
 
-    package var readsAnswer: Bool { if case .passing = answer { connection.isWritable } else { true } }
+    package var readsAnswer: Bool { if case .passing = answer { client.isWritable } else { true } }
 
     package func answered(_ response: ReceivedResponse) {
         let status = response.head.status
         if status < 200, status != 101 { return inform(response.head) }
         if status == 101, outgoing.map({ Forwarding.upgradesToWebSocket($0.head) }) != true {
-            connection.services.upstreamFailed(UpstreamError.unaskedUpgrade)
+            services.upstreamFailed(UpstreamError.unaskedUpgrade)
             return broke(.upstreamUnreachable)
         }
         self.response = response
@@ -34,13 +34,13 @@ extension ExchangeRunner {
     private func inform(_ head: ResponseHead) {
         guard case .forwarding = request, received.minorVersion > 0 else { return }
         guard head.status != 100 || received.expectsContinue else { return }
-        connection.send(Forwarding.response(head, isChunked: false))
+        client.inform(Forwarding.response(head, isChunked: false))
     }
 
     package func answered(_ bytes: ByteBuffer) {
-        connection.touch()
+        client.touch()
         switch answer {
-        case .passing(let isChunked): connection.send(bytes, isChunked: isChunked)
+        case .passing: client.send(bytes)
         case .collecting(let limit):
             answerBody.writeImmutableBuffer(bytes)
             guard answerBody.readableBytes > limit else { return }
@@ -53,8 +53,8 @@ extension ExchangeRunner {
     func answerEnded(_ trailers: HeaderFields) {
         isAnswerWhole = true
         switch answer {
-        case .passing(let isChunked):
-            if isChunked { connection.sendEnd(trailers) }
+        case .passing:
+            client.end(trailers)
             finish()
         case .collecting:
             answer = .deciding
@@ -74,13 +74,13 @@ extension ExchangeRunner {
         } else if response.framing != .none {
             head.headers.remove("content-length")
         }
-        let isChunked = connection.begin(head, framing: response.framing)
-        answer = .passing(isChunked: isChunked)
-        if answerBody.readableBytes > 0 { connection.send(answerBody, isChunked: isChunked) }
+        client.begin(head, framing: response.framing)
+        answer = .passing
+        if answerBody.readableBytes > 0 { client.send(answerBody) }
         if let upstream { return upstream.resume() }
         // The whole answer was collected, and its connection released.
-        guard isAnswerWhole else { return connection.abort() }
-        if isChunked { connection.sendEnd(HeaderFields()) }
+        guard isAnswerWhole else { return client.abort() }
+        client.end(HeaderFields())
         finish()
     }
 
@@ -92,25 +92,25 @@ extension ExchangeRunner {
     }
 
     package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
-        guard !hasBegunAnswer else { return connection.abort() }
-        connection.respond(head, body)
+        guard !hasBegunAnswer else { return client.abort() }
+        client.respond(head, body)
         finish()
     }
 
     /// Sends the gateway's own answer for a fault.
     package func fail(_ fault: GatewayFault) {
-        guard !hasBegunAnswer else { return connection.abort() }
+        guard !hasBegunAnswer else { return client.abort() }
         let (head, body) = fault.answer(
-            connection.services.environment.mapping, to: received.head.headers)
-        connection.respond(head, body)
+            services.environment.mapping, to: received.head.headers)
+        client.respond(head, body)
         finish()
     }
 
     package func upgrade(_ head: ResponseHead, _ socketMachine: WebSocketMachine?) {
-        guard let upstream, !hasBegunAnswer, response?.head.status == 101 else { return fail(.upstreamUnreachable) }
-        self.upstream = nil
-        answer = .over
-        wake?.cancel()
+        guard let upstream, let connection = client.upgradable, !hasBegunAnswer, response?.head.status == 101 else {
+            return fail(.upstreamUnreachable)
+        }
+        handOver()
         connection.upgrade(head, socketMachine, upstream, self)
     }
 }

@@ -21,14 +21,16 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case none
         /// The machine has the answer's head or body, and has not decided.
         case deciding
-        case passing(isChunked: Bool)
+        case passing
         case collecting(limit: Int)
         case over
     }
 
-    package unowned let connection: HTTPConnection
+    package let client: any ExchangeClient
+    let origin: ExchangeOrigin
     package let received: ReceivedRequest
     package let inbox: ExchangeInbox
+    private var lookups: Lookups?
     package var machine: any ExchangeMachine
     package var events: [ExchangeEvent] = []
     package var isRunning = false
@@ -52,17 +54,22 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     /// The fault sent to the client if the machine returns no action after a failure.
     package var failure = GatewayFault.upstreamUnreachable
 
-    init(_ received: ReceivedRequest, id: ConnectionID, connection: HTTPConnection) {
+    /// The client keeps the runner until the exchange has ended, and the runner keeps its client.
+    init(_ received: ReceivedRequest, client: any ExchangeClient) {
         self.received = received
-        self.connection = connection
-        machine = connection.services.makeExchange(id)
+        self.client = client
+        origin = client.origin
+        let id = origin.nextID()
+        machine = origin.services.makeExchange(id)
         isRequestWhole = received.framing == .none
-        inbox = ExchangeInbox(id: id, eventLoop: connection.eventLoop, services: connection.services)
+        inbox = ExchangeInbox(id: id, eventLoop: origin.eventLoop, services: origin.services)
         inbox.target = self
     }
 
+    var services: HTTPServices { origin.services }
+
     package func start() {
-        connection.services.meters.requested()
+        services.meters.requested()
         take(.request(received.head))
     }
 
@@ -78,7 +85,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             let event = events[next]
             next += 1
             var actions: [ExchangeAction] = []
-            machine.take(event, at: connection.services.clock(), &actions)
+            machine.take(event, at: services.clock(), &actions)
             if actions.isEmpty, case .upstreamFailed = event, !hasBegunAnswer { fail(failure) }
             for action in actions where !isOver { perform(action) }
         }
@@ -100,8 +107,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     /// Processes waiting input: the machine may request the body only now, after all of it has arrived.
     private func goOn() {
-        connection.process()
-        connection.settle()
+        client.process()
+        client.settle()
     }
 
     package var isOver: Bool { if case .over = answer { true } else { isCancelled } }
@@ -123,18 +130,34 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case .collectResponse(let limit): collectAnswer(limit)
         case .respond(let head, let body): respond(head, body)
         case .upgrade(let head, let socketMachine): upgrade(head, socketMachine)
-        case .look(let lookup): connection.look(lookup) { [unowned self] in receive($0) }
+        case .look(let lookup): look(lookup)
         case .submit(let job): inbox.submit(job)
-        case .loggedIn(let account, let credential): connection.services.loggedIn(account, credential)
+        case .loggedIn(let account, let credential): services.loggedIn(account, credential)
         case .findWrite(let account, let key, let credential): inbox.findWrite(account, key, by: credential)
         case .enqueue(var write):
-            write.head = connection.forwarded(write.head, isChunked: false)
+            write.head = origin.forwarded(write.head, isChunked: false)
             inbox.enqueue(write)
         case .await(let token): inbox.await(token)
+        case .stopWaiting: inbox.stopWaiting()
         case .wake(let time):
             wake?.cancel()
-            wake = connection.schedule(at: time) { [weak self] in self?.receive(.woken) }
+            wake = origin.schedule(at: time) { [weak self] in self?.receive(.woken) }
+        case .report(let defect): services.defect(defect)
         }
+    }
+
+    private func look(_ lookup: Lookup) {
+        let lookups = lookups ?? Lookups(origin)
+        self.lookups = lookups
+        lookups.send(lookup) { [unowned self] in receive($0) }
+    }
+
+    /// Ends the exchange's part before its connection becomes a WebSocket, which keeps the inbox.
+    func handOver() {
+        answer = .over
+        upstream = nil
+        wake?.cancel()
+        lookups?.cancel()
     }
 
     // MARK: The request
@@ -184,10 +207,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         if isRequestWhole { return take(.requestBody(requestBody)) }
         if case .length(let length) = received.framing, length > limit { return take(.requestTooLong) }
         request = .collecting(limit: limit)
-        connection.touch()
+        client.touch()
         if received.expectsContinue, !hasContinued {
             hasContinued = true
-            connection.send(ResponseHead(100, reason: "Continue"))
+            client.inform(ResponseHead(100, reason: "Continue"))
         }
     }
 
@@ -204,7 +227,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             if head.headers.first("transfer-encoding") == nil { head.headers.add("Transfer-Encoding", "chunked") }
         }
         request = .forwarding
-        lease(connection.forwarded(head, isChunked: isChunked), body: nil)
+        lease(origin.forwarded(head, isChunked: isChunked), body: nil)
     }
 
     private func send(_ head: RequestHead, _ body: ByteBuffer) {
@@ -215,7 +238,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         if body.readableBytes > 0 || head.headers.first("content-length") != nil || received.framing != .none {
             head.headers.set("Content-Length", to: "\(body.readableBytes)")
         }
-        lease(connection.forwarded(head, isChunked: false), body: body)
+        lease(origin.forwarded(head, isChunked: false), body: body)
     }
 
     private func lease(_ head: RequestHead, body: ByteBuffer?) {
@@ -224,13 +247,13 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         (answer, response, isAnswerWhole) = (.none, nil, false)
         answerBody = ByteBuffer()
         outgoing = (head, body)
-        connection.pool.lease(self, isFresh: false)
+        origin.pool.lease(self, isFresh: false)
     }
 
     func leased(_ upstream: UpstreamConnection) {
         guard let outgoing, self.upstream == nil else { return upstream.release() }
         self.upstream = upstream
-        var bytes = connection.scratch()
+        var bytes = origin.scratch()
         bytes.write(outgoing.head)
         let isWhole = outgoing.body != nil || received.framing == .none
         let isToHead = outgoing.head.method == "HEAD"
@@ -238,16 +261,16 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             bytes.writeImmutableBuffer(body)
         }
         upstream.begin(bytes, isToHead: isToHead, isWhole: isWhole)
-        connection.giveBack(&bytes)
+        origin.giveBack(&bytes)
         if !isWhole {
             if requestBody.readableBytes > 0 {
                 writeUpstream(requestBody)
             }
             if isRequestWhole { endUpstream(HeaderFields()) }
         }
-        connection.process()
-        connection.touch()
-        connection.settle()
+        client.process()
+        client.touch()
+        client.settle()
     }
 
     private func writeUpstream(_ bytes: ByteBuffer) {
@@ -284,10 +307,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         answer = .over
         isCancelled = true
         end()
-        connection.exchangeEnded(self)
+        client.exchangeEnded(self)
     }
 
-    /// Ends the exchange after the client has disconnected.
+    /// Ends the exchange after the client has disconnected or reset its stream.
     package func cancel() {
         isCancelled = true
         end()
@@ -296,6 +319,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     package func end() {
         wake?.cancel()
         inbox.close()
+        lookups?.cancel()
         outgoing = nil
         releaseUpstream()
     }
@@ -312,30 +336,47 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         guard !isOver else { return }
         if isStale(upstream) {
             hasRetried = true
-            connection.pool.lease(self, isFresh: true)
-            return connection.settle()
+            origin.pool.lease(self, isFresh: true)
+            return client.settle()
         }
-        connection.services.environment.tally.add(.upstreamFailures)
-        connection.services.upstreamFailed(error)
+        services.environment.tally.add(.upstreamFailures)
+        services.upstreamFailed(error)
         broke(.upstreamUnreachable)
-        connection.settle()
+        client.settle()
+    }
+
+    /// How long the next progress may take.
+    var patience: TimeAmount { readsRequest || !client.isWritable ? origin.limits.stall : origin.limits.answer }
+
+    /// Handles a deadline that has passed without progress.
+    func expired() {
+        if !client.isWritable { return client.abort() }
+        if readsRequest {
+            guard !hasBegunAnswer else { return client.abort() }
+            client.endAfterThis()
+            fail(.requestTimeout)
+            return client.settle()
+        }
+        if awaitsUpstream { timedOut() }
+        // Otherwise the machine waits for its own event, and has set its own timer.
+        client.touch()
     }
 
     /// The backend has not answered in time.
-    package func timedOut() {
+    private func timedOut() {
         upstream?.close()
         upstream = nil
-        connection.services.environment.tally.add(.upstreamFailures)
-        connection.services.upstreamFailed(UpstreamError.timeout)
+        services.environment.tally.add(.upstreamFailures)
+        services.upstreamFailed(UpstreamError.timeout)
         broke(.upstreamTimeout)
-        connection.settle()
+        client.settle()
     }
 
     func broke(_ fault: GatewayFault) {
         failure = fault
         upstream?.close()
         upstream = nil
-        guard !hasBegunAnswer else { return connection.abort() }
+        guard !hasBegunAnswer else { return client.abort() }
         answer = .none
         take(.upstreamFailed)
     }
@@ -357,11 +398,11 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         }
     }
 
-    package func upstreamReadComplete() { connection.settle() }
+    package func upstreamReadComplete() { client.settle() }
 
     func upstreamIsWritable() {
-        connection.process()
-        connection.settle()
+        client.process()
+        client.settle()
     }
 
     func upstreamBytes(_: ByteBuffer) {}

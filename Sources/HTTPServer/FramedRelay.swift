@@ -10,6 +10,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private let upstream: UpstreamConnection
     private unowned let connection: HTTPConnection
     private let inbox: ExchangeInbox
+    private let lookups: Lookups
     private var socketMachine: WebSocketMachine
     private var clientReader = FrameReader(isMasked: true, limit: WebSocketMachine.messageLimit)
     private var backendReader = FrameReader(isMasked: false, limit: WebSocketMachine.messageLimit)
@@ -22,7 +23,6 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var hasClosed = (client: false, backend: false)
     private var isOver = false
     private var masks = SystemRandomNumberGenerator()
-    private var wake: Scheduled<Void>?
     private var ending: Scheduled<Void>?
 
     init(
@@ -32,6 +32,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         self.socketMachine = socketMachine
         self.upstream = upstream
         self.connection = connection
+        lookups = Lookups(connection.origin)
         inbox = ended.inbox
         inbox.target = self
         inbox.listen(to: socketMachine.account)
@@ -57,7 +58,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         case .toClient(let bytes, let isText): toClient(.data(bytes, isText: isText))
         case .look(let lookup):
             pending += 1
-            connection.look(lookup) { [weak self] event in
+            lookups.send(lookup) { [weak self] event in
                 switch event {
                 case .found(let id, let head, let body): self?.settled(.found(id, head, body))
                 case .notFound(let id): self?.settled(.notFound(id))
@@ -67,12 +68,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         case .submit(let job):
             if job.isAnswered { pending += 1 }
             inbox.submit(job)
-        case .wake(let time):
-            wake?.cancel()
-            wake = connection.schedule(at: time) { [weak self] in
-                self?.take(.woken)
-                self?.goOn()
-            }
+        case .report(let defect): connection.services.defect(defect)
         case .close(let code, let reason): closeBoth(code, reason)
         }
     }
@@ -150,17 +146,17 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     }
 
     private func toBackend(_ message: WebSocketMessage) {
-        var bytes = connection.scratch()
+        var bytes = connection.origin.scratch()
         bytes.write(message, mask: masks.next())
         upstream.write(bytes)
-        connection.giveBack(&bytes)
+        connection.origin.giveBack(&bytes)
     }
 
     private func toClient(_ message: WebSocketMessage) {
-        var bytes = connection.scratch()
+        var bytes = connection.origin.scratch()
         bytes.write(message, mask: nil)
-        connection.send(bytes)
-        connection.giveBack(&bytes)
+        connection.write(bytes)
+        connection.origin.giveBack(&bytes)
     }
 
     private func sendHeldClose() {
@@ -205,9 +201,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     private func finish() {
         isOver = true
-        wake?.cancel()
         ending?.cancel()
         inbox.close()
+        lookups.cancel()
     }
 
     // MARK: The client

@@ -1,150 +1,315 @@
-// Presents one HTTP/2 stream to the next handler as an HTTP/1.1 connection with one request.
+// One HTTP/2 stream: the client of one exchange. RFC 9113 section 8.
 
 import HTTPCodec
+import JSONGateway
 import NIOCore
 import NIOHPACK
 import NIOHTTP2
 
-/// Converts frames to bytes of HTTP/1.1 and back, so that both versions share all code.
+/// Receives the request of one stream, and writes its answer as frames.
 ///
-/// Limits, deadlines, back-pressure and request handling are therefore the same.
-///
-/// The end of the connection is mapped to the stream:
-/// - Closed after a complete answer: nothing, or RST_STREAM with NO_ERROR if the request is incomplete, so that the
-///   client stops sending. RFC 9113 section 8.1.
-/// - Closed before that: RST_STREAM with INTERNAL_ERROR, because a clean end would make the answer look complete.
-/// - Closed while the client reads nothing of a complete answer: RST_STREAM with CANCEL.
-final class HTTP2Stream: ChannelDuplexHandler {
-    package typealias InboundIn = HTTP2Frame.FramePayload
-    typealias InboundOut = ByteBuffer
-    typealias OutboundIn = ByteBuffer
-    package typealias OutboundOut = HTTP2Frame.FramePayload
+/// The end of the exchange is mapped to the stream:
+/// - After a complete answer: nothing, or RST_STREAM with NO_ERROR if the request is incomplete, so that the client
+///   stops sending. Section 8.1.
+/// - Before that: RST_STREAM with INTERNAL_ERROR, because a clean end would make the answer look complete.
+/// - If the client does not read a complete answer in time: RST_STREAM with CANCEL.
+final class HTTP2Stream: ExchangeClient {
+    private enum Answer {
+        case pending
+        /// The head is sent.
+        case begun
+        /// The frame that ends it is passed to NIOHTTP2.
+        case complete
+        /// The frame that ends it is written.
+        case written
+    }
 
-    private var request = HTTP2Request()
-    private var answer: HTTP2Answer
-    /// Bytes of the answer that are not parsed yet.
-    private var pending = ByteBuffer()
-    /// The last piece of the body in this write; its frame may have to end the stream.
+    let connection: HTTP2Connection
+    private let id: HTTP2StreamID
+    private var request: HTTP2Request
+    private var exchange: ExchangeRunner?
+    /// Received bytes of the body that the exchange has not accepted yet.
+    private var body = ByteBuffer()
+    /// The trailers after the last of these bytes; nil if more follow, or the exchange has accepted the end.
+    private var bodyEnd: HeaderFields?
+    private var hasBodyEnded: Bool
+    private var window: ReceiveWindow
+    private var answer = Answer.pending
+    /// The last piece of the answer's body; its frame may have to end the stream.
     private var held: ByteBuffer?
-    /// Completes when the frame that ends the answer is written; nil before that frame.
-    private var end: EventLoopFuture<Void>?
-    /// Whether the frame that ends the answer is written.
-    private var isSent = false
+    /// Bytes of the answer that wait in NIOHTTP2 for the client's window or its socket.
+    private var unwritten = 0
+    private var isFull = false
+    private var isProcessing = false
     private var isReset = false
-    private let isRefused: Bool
-    private let ended: () -> Void
+    private var isClosed = false
+    private(set) var deadline = NIODeadline.distantFuture
 
-    /// - Parameters:
-    ///   - isRefused: whether the connection has too many streams already.
-    ///   - ended: called when the stream no longer counts.
-    init(limits: HTTPLimits, isRefused: Bool, ended: @escaping () -> Void) {
-        answer = HTTP2Answer(limits: limits.head)
-        (self.isRefused, self.ended) = (isRefused, ended)
+    var origin: ExchangeOrigin { connection.origin }
+    private var limits: HTTPLimits { origin.limits }
+    var upgradable: HTTPConnection? { nil }
+    var isWritable: Bool { !isFull && connection.isWritable }
+
+    init(_ id: HTTP2StreamID, _ request: HTTP2Request, connection: HTTP2Connection) {
+        (self.id, self.request, self.connection) = (id, request, connection)
+        hasBodyEnded = request.isWhole
+        window = ReceiveWindow(target: connection.origin.limits.window)
     }
 
-    /// Resets a refused stream, so that the client knows it was not processed. RFC 9113 section 8.7.
-    package func channelActive(context: ChannelHandlerContext) {
-        if isRefused { reset(.refusedStream, context) } else { context.fireChannelActive() }
-    }
-
-    package func channelInactive(context: ChannelHandlerContext) {
-        ended()
-        context.fireChannelInactive()
+    func begin() {
+        switch request.received {
+        case .success(let received):
+            let exchange = ExchangeRunner(received, client: self)
+            self.exchange = exchange
+            touch()
+            exchange.start()
+        case .failure(let fault): refuse(fault)
+        }
+        settle()
     }
 
     // MARK: The request
 
-    package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        guard !isReset else { return }
+    func receive(_ bytes: ByteBuffer, isEnd: Bool) {
         do throws(HTTPFault) {
-            var text = ByteBuffer()
-            switch unwrapInboundIn(data) {
-            case .headers(let frame):
-                text = try request.take(
-                    HeaderFields(frame.headers.map { .init($0.name, $0.value) }), isEnd: frame.endStream)
-            case .data(let frame):
-                guard case .byteBuffer(let bytes) = frame.data else { return }
-                text = try request.take(bytes, isEnd: frame.endStream)
-            default: return
-            }
-            if text.readableBytes > 0 { context.fireChannelRead(wrapInboundOut(text)) }
+            try request.take(bytes.readableBytes, isEnd: isEnd)
         } catch {
-            reset(.protocolError, context)
+            return reset(.protocolError)
         }
+        // The rest of a request that has been answered.
+        guard exchange != nil else { return }
+        body.append(arrived: bytes)
+        bodyArrived(HeaderFields())
+    }
+
+    func receive(trailers: HeaderFields, isEnd: Bool) {
+        do throws(HTTPFault) {
+            bodyArrived(try request.take(trailers, isEnd: isEnd))
+        } catch .malformed {
+            reset(.protocolError)
+        } catch {
+            broken(error)
+        }
+    }
+
+    private func bodyArrived(_ trailers: HeaderFields) {
+        if request.isWhole, !hasBodyEnded {
+            hasBodyEnded = true
+            bodyEnd = trailers
+        }
+        process()
+        settle()
+    }
+
+    func process() {
+        guard !isProcessing else { return }
+        isProcessing = true
+        defer { isProcessing = false }
+        while !isClosed, let exchange, exchange.readsRequest {
+            if body.readableBytes > 0 {
+                let bytes = body
+                body = ByteBuffer()
+                touch()
+                exchange.request(bytes)
+            } else if let trailers = bodyEnd {
+                bodyEnd = nil
+                touch()
+                exchange.requestEnded(trailers)
+            } else {
+                return
+            }
+        }
+    }
+
+    /// The client's window for this stream has changed.
+    func windowChanged(_ size: Int) {
+        window.changed(to: size)
+        openWindow()
+    }
+
+    /// Lets the client send as much as the exchange has accepted.
+    private func openWindow() {
+        guard !isClosed, !request.isOver, exchange?.readsRequest == true,
+            let increment = window.increment(holding: body.readableBytes)
+        else { return }
+        connection.write(.windowUpdate(windowSizeIncrement: increment), on: id)
+    }
+
+    /// Answers a request that did not become an exchange.
+    private func refuse(_ fault: HTTPFault) {
+        let (head, bytes) = GatewayFault.message(fault).answer(origin.services.environment.mapping, to: nil)
+        respond(head, bytes)
+        leave()
+    }
+
+    /// Answers a request whose trailers exceed a limit.
+    private func broken(_ fault: HTTPFault) {
+        guard let exchange else { return reset(.protocolError) }
+        guard exchange.hasBegunAnswer else { return exchange.fail(.message(fault)) }
+        abort()
     }
 
     // MARK: The answer
 
-    package func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
-        if !isReset {
-            pending.append(arrived: unwrapOutboundIn(data))
-            do throws(HTTPFault) {
-                while let part = try answer.next(&pending, isToHead: request.isToHead) { write(part, context) }
-            } catch {
-                reset(.internalError, context)
-            }
-            writeHeld(isEnd: false, context)
-            // Releases the buffer, because the writer reuses its memory.
-            if pending.readableBytes == 0 { pending = ByteBuffer() }
-        }
-        guard let promise else { return }
-        if let end { end.cascade(to: promise) } else { promise.succeed() }
+    func inform(_ head: ResponseHead) { write(head, isEnd: false) }
+
+    func begin(_ head: ResponseHead, framing: BodyFraming) {
+        origin.services.meters.answered(head.status)
+        answer = .begun
+        write(Forwarding.response(head, isChunked: false), isEnd: framing == .none)
     }
 
-    private func write(_ part: HTTP2Answer.Part, _ context: ChannelHandlerContext) {
-        switch part {
-        case .informational(let fields): write(fields, isEnd: false, context)
-        case .head(let fields, let isEnd): write(fields, isEnd: isEnd, context)
-        case .bytes(let bytes):
-            writeHeld(isEnd: false, context)
-            held = bytes
-        case .end(let trailers):
-            guard !trailers.fields.isEmpty else { return writeHeld(isEnd: true, context) }
-            writeHeld(isEnd: false, context)
-            write(trailers, isEnd: true, context)
-        }
+    func send(_ bytes: ByteBuffer) {
+        writeHeld(isEnd: false)
+        held = bytes
     }
 
-    private func write(_ fields: HeaderFields, isEnd: Bool, _ context: ChannelHandlerContext) {
+    func end(_ trailers: HeaderFields) {
+        guard case .begun = answer else { return }
+        guard !trailers.fields.isEmpty else { return writeHeld(isEnd: true) }
+        writeHeld(isEnd: false)
         var headers = HPACKHeaders()
-        for field in fields.fields {
-            // RFC 7541 section 7.1.3: secrets are not indexed, because an attacker could probe the table with guesses.
-            headers.add(
-                name: field.name, value: field.value,
-                indexing: field.name == "set-cookie" ? .neverIndexed : .indexable)
-        }
-        write(.headers(.init(headers: headers, endStream: isEnd)), isEnd: isEnd, context)
+        trailers.forEachInHTTP2 { headers.add(name: $0, value: $1) }
+        write(headers, isEnd: true)
     }
 
-    private func writeHeld(isEnd: Bool, _ context: ChannelHandlerContext) {
+    func respond(_ head: ResponseHead, _ body: ByteBuffer) {
+        origin.services.meters.answered(head.status)
+        let head = head.complete(with: body)
+        let isEmpty = head.hasNoBody || request.isToHead || body.readableBytes == 0
+        answer = .begun
+        write(head, isEnd: isEmpty)
+        guard !isEmpty else { return }
+        held = body
+        writeHeld(isEnd: true)
+    }
+
+    private func write(_ head: ResponseHead, isEnd: Bool) {
+        var headers = HPACKHeaders()
+        headers.add(name: ":status", value: "\(head.status)")
+        // RFC 9110 section 8.6: no `Content-Length` with 1xx and 204.
+        let hasNoLength = head.status < 200 || head.status == 204
+        head.headers.forEachInHTTP2 { name, value in
+            if hasNoLength, name == "content-length" { return }
+            // RFC 7541 section 7.1.3: secrets are not indexed, because an attacker could probe the table with guesses.
+            headers.add(name: name, value: value, indexing: name == "set-cookie" ? .neverIndexed : .indexable)
+        }
+        write(headers, isEnd: isEnd)
+    }
+
+    private func write(_ headers: HPACKHeaders, isEnd: Bool) {
+        write(.headers(.init(headers: headers, endStream: isEnd)), isEnd: isEnd)
+    }
+
+    private func writeHeld(isEnd: Bool) {
         let bytes = held
         held = nil
         guard isEnd || bytes != nil else { return }
-        write(.data(.init(data: .byteBuffer(bytes ?? ByteBuffer()), endStream: isEnd)), isEnd: isEnd, context)
+        let data = bytes ?? ByteBuffer()
+        unwritten += data.readableBytes
+        if unwritten > limits.window { isFull = true }
+        write(.data(.init(data: .byteBuffer(data), endStream: isEnd)), isEnd: isEnd)
     }
 
-    private func write(_ payload: HTTP2Frame.FramePayload, isEnd: Bool, _ context: ChannelHandlerContext) {
-        guard isEnd else { return context.write(wrapOutboundOut(payload), promise: nil) }
-        let end = context.write(wrapOutboundOut(payload))
-        self.end = end
-        end.assumeIsolated().whenSuccess { self.isSent = true }
+    private func write(_ payload: HTTP2Frame.FramePayload, isEnd: Bool) {
+        guard !isClosed, !isReset else { return }
+        // Before the write, because the write may close the stream.
+        if isEnd { answer = .complete }
+        connection.write(payload, on: id)
     }
 
-    // MARK: The end
-
-    package func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
-        if !answer.isOver {
-            reset(.internalError, context)
-        } else if isSent, !request.isOver {
-            reset(.noError, context)
+    /// NIOHTTP2 has written a frame of the answer, or a part of it.
+    func wrote(_ count: Int, isEnd: Bool) {
+        unwritten -= count
+        if isEnd { answer = .written }
+        if isFull, unwritten <= limits.window / 2 {
+            isFull = false
+            connection.hasProgressed(self)
+        } else if isEnd, !request.isOver {
+            connection.hasProgressed(self)
         }
-        context.close(promise: promise)
     }
 
-    private func reset(_ code: HTTP2ErrorCode, _ context: ChannelHandlerContext) {
-        guard !isReset else { return }
+    /// Continues after a write.
+    func advance() {
+        if case .written = answer { return request.isOver ? () : reset(.noError) }
+        writabilityChanged()
+    }
+
+    func writabilityChanged() {
+        touch()
+        if isWritable { exchange?.upstream?.readMore() }
+    }
+
+    func settle() {
+        guard !isProcessing, !isClosed else { return }
+        writeHeld(isEnd: false)
+        exchange?.upstream?.flush()
+        openWindow()
+    }
+
+    // MARK: Ends
+
+    func exchangeEnded(_ ended: ExchangeRunner) {
+        guard exchange === ended else { return }
+        exchange = nil
+        leave()
+    }
+
+    /// Gives the client time to read the answer.
+    private func leave() {
+        body = ByteBuffer()
+        bodyEnd = nil
+        arm(request.isOver ? limits.stall : limits.linger)
+    }
+
+    func abort() {
+        switch answer {
+        case .pending, .begun: reset(.internalError)
+        case .complete, .written: reset(.cancel)
+        }
+    }
+
+    /// A stream carries one request.
+    func endAfterThis() {}
+
+    private func reset(_ code: HTTP2ErrorCode) {
+        guard !isClosed, !isReset else { return }
         isReset = true
         held = nil
-        context.writeAndFlush(wrapOutboundOut(.rstStream(code)), promise: nil)
+        connection.write(.rstStream(code), on: id)
+    }
+
+    /// The stream is closed, by both sides or by a reset, or its connection is.
+    func closed() {
+        isClosed = true
+        held = nil
+        deadline = .distantFuture
+        switch answer {
+        case .pending, .begun:
+            exchange?.cancel()
+            exchange = nil
+        // The exchange ends by itself, because its answer is complete.
+        case .complete, .written: break
+        }
+    }
+
+    // MARK: Deadlines
+
+    func touch() {
+        guard let exchange else { return }
+        arm(exchange.patience)
+    }
+
+    private func arm(_ amount: TimeAmount) {
+        guard !isClosed else { return }
+        deadline = .now() + amount
+        connection.arm(deadline)
+    }
+
+    /// The deadline has passed.
+    func expired() {
+        deadline = .distantFuture
+        if let exchange { exchange.expired() } else { abort() }
     }
 }

@@ -31,7 +31,8 @@ extension HTTPConnection {
         channel.flush()
     }
 
-    package func send(_ bytes: ByteBuffer) {
+    /// Writes bytes unchanged.
+    package func write(_ bytes: ByteBuffer) {
         if bytes.readableBytes <= Self.copied {
             prepare()
             output.writeImmutableBuffer(bytes)
@@ -43,53 +44,45 @@ extension HTTPConnection {
     }
 
     /// Writes a head unchanged.
-    package func send(_ head: ResponseHead) {
+    package func write(_ head: ResponseHead) {
         prepare()
         output.write(head)
     }
 
-    package func send(_ bytes: ByteBuffer, isChunked: Bool) {
-        guard isChunked else { return send(bytes) }
+    func inform(_ head: ResponseHead) { write(head) }
+
+    package func begin(_ head: ResponseHead, framing: BodyFraming) {
+        let isOpenEnded = framing == .chunked || framing == .untilClose
+        let isOld = exchange?.received.minorVersion == 0
+        if isOpenEnded, isOld { endAfterThis() }
+        sendsChunks = isOpenEnded && !isOld
+        services.meters.answered(head.status)
+        var head = Forwarding.response(head, isChunked: sendsChunks)
+        addConnection(&head, isOwnAnswer: false)
+        write(head)
+    }
+
+    package func send(_ bytes: ByteBuffer) {
+        guard sendsChunks else { return write(bytes) }
         prepare()
         output.writeChunkLine(bytes.readableBytes)
-        send(bytes)
+        write(bytes)
         prepare()
         output.writeStaticString("\r\n")
     }
 
-    func sendEnd(_ trailers: HeaderFields) {
+    func end(_ trailers: HeaderFields) {
+        guard sendsChunks else { return }
         prepare()
         output.writeLastChunk(trailers)
     }
 
-    /// Sends the head of the backend's answer.
-    ///
-    /// - Returns: whether the body has to be sent chunked.
-    package func begin(_ head: ResponseHead, framing: BodyFraming) -> Bool {
-        let isOpenEnded = framing == .chunked || framing == .untilClose
-        let isOld = exchange?.received.minorVersion == 0
-        if isOpenEnded, isOld { endAfterThis() }
-        let isChunked = isOpenEnded && !isOld
-        services.meters.answered(head.status)
-        var head = Forwarding.response(head, isChunked: isChunked)
-        addConnection(&head, isOwnAnswer: false)
-        send(head)
-        return isChunked
-    }
-
-    /// Sends a complete answer.
     package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
         services.meters.answered(head.status)
-        var head = Forwarding.response(head, isChunked: false)
-        let hasNoBody = head.status == 204 || head.status == 304 || head.status < 200
-        if hasNoBody {
-            if head.status != 304 { head.headers.remove("content-length") }
-        } else {
-            head.headers.set("Content-Length", to: "\(body.readableBytes)")
-        }
+        var head = head.complete(with: body)
         addConnection(&head, isOwnAnswer: true)
-        send(head)
-        if !hasNoBody, exchange?.received.head.method != "HEAD" { send(body) }
+        write(head)
+        if !head.hasNoBody, exchange?.received.head.method != "HEAD" { write(body) }
     }
 
     private func addConnection(_ head: inout ResponseHead, isOwnAnswer: Bool) {
@@ -99,17 +92,4 @@ extension HTTPConnection {
             head.headers.add("Connection", "keep-alive")
         }
     }
-
-    // MARK: Buffers
-
-    /// Returns an empty buffer for a head.
-    func scratch() -> ByteBuffer {
-        var bytes = ByteBuffer()
-        swap(&bytes, &spare)
-        bytes.clear()
-        return bytes
-    }
-
-    /// Takes the buffer of ``scratch()`` back, after its bytes were passed to a channel.
-    package func giveBack(_ bytes: inout ByteBuffer) { swap(&bytes, &spare) }
 }

@@ -2,7 +2,6 @@
 
 import JSONGateway
 import NIOCore
-import Protection
 
 extension HTTPConnection {
     /// Sets the connection's only deadline. Reschedules the timer only if it would fire too late.
@@ -31,35 +30,17 @@ extension HTTPConnection {
         expired()
     }
 
-    /// Renews the deadline after progress of the exchange.
     package func touch() {
         guard let exchange else { return }
-        arm(exchange.readsRequest || !isWritable ? limits.stall : limits.answer)
+        arm(exchange.patience)
     }
 
     private func expired() {
-        guard let exchange else {
-            guard hasBegunRequest, !isLast else {
-                channel.close(promise: nil)
-                return
-            }
-            return refuse(.requestTimeout)
+        if let exchange { return exchange.expired() }
+        guard hasBegunRequest, !isLast else {
+            channel.close(promise: nil)
+            return
         }
-        if !isWritable { return abort() }
-        if exchange.readsRequest {
-            guard !exchange.hasBegunAnswer else { return abort() }
-            endAfterThis()
-            exchange.fail(.requestTimeout)
-            return settle()
-        }
-        if exchange.awaitsUpstream { exchange.timedOut() }
-        // Otherwise the machine waits for its own event, and has set its own timer.
-        touch()
-    }
-
-    /// Calls `body` at a monotonic time, in nanoseconds.
-    package func schedule(at time: Int64, _ body: @escaping () -> Void) -> Scheduled<Void> {
-        let delay = max(time - services.clock().monotonic, 0)
-        return eventLoop.assumeIsolated().scheduleTask(in: .nanoseconds(delay), body)
+        refuse(.requestTimeout)
     }
 }

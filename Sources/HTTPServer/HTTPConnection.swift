@@ -9,23 +9,16 @@ import NIOSupport
 import Protection
 import Reports
 
-/// A client's HTTP/1.1 connection or HTTP/2 stream. Confined to its event loop, hence `@unchecked Sendable`.
-final class HTTPConnection: @unchecked Sendable {
-    package let services: HTTPServices
+/// A client's HTTP/1.1 connection. Confined to its event loop, hence `@unchecked Sendable`.
+final class HTTPConnection: ExchangeClient, @unchecked Sendable {
+    package let origin: ExchangeOrigin
     package let channel: any Channel
-    package let pool: UpstreamPool
-    private let isSecure: Bool
-    let firstID: UInt64
-    private var exchanges: UInt64 = 0
-    package private(set) var addressReader: ProxiedAddressReader
-    private var forwarding: Forwarding?
     private var inbound = ByteBuffer()
     private var reader: HeadReader
     /// The rest of the current request's body.
     private var body: BodyReader?
     package private(set) var exchange: ExchangeRunner?
     private(set) var relay: (any WebSocketRelay)?
-    private var lookups: [WholeRequest] = []
     private var isProcessing = false
     package private(set) var isOpen = true
     private(set) var isInputOpen = true
@@ -38,35 +31,26 @@ final class HTTPConnection: @unchecked Sendable {
     package var output = ByteBuffer()
     var isOutputShared = false
     var needsFlush = false
-    package var spare = ByteBuffer()
+    /// Whether the body of the current answer is sent chunked.
+    var sendsChunks = false
     // Timing.
     package var deadline = NIODeadline.distantFuture
     package var timer: (at: NIODeadline, scheduled: Scheduled<Void>)?
     private(set) var hasBegunRequest = false
 
+    package var services: HTTPServices { origin.services }
     package var eventLoop: any EventLoop { channel.eventLoop }
     package var limits: HTTPLimits { services.limits }
+    var upgradable: HTTPConnection? { self }
 
-    /// - Parameters:
-    ///   - firstID: a random number; the ids of exchanges follow it.
-    ///   - known: the prelude if it has been read already; nil on a new connection.
-    init(
-        channel: any Channel, services: HTTPServices, pool: UpstreamPool, isSecure: Bool, firstID: UInt64,
-        known: ProxiedAddressReader? = nil
-    ) {
+    init(channel: any Channel, origin: ExchangeOrigin) {
         self.channel = channel
-        self.pool = pool
-        self.isSecure = isSecure
-        self.firstID = firstID
-        self.services = services
-        reader = HeadReader(limits: services.limits.head)
-        var options = services.downstream()
-        options.webIRCPassword = nil
-        addressReader = known ?? ProxiedAddressReader(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
+        self.origin = origin
+        reader = HeadReader(limits: origin.limits.head)
     }
 
     /// Whether TLS begins after a PROXY header, so that its handler is added only after the header.
-    package var expectsHeaderBeforeTLS: Bool { addressReader.isBeforeTLS }
+    package var expectsHeaderBeforeTLS: Bool { origin.addressReader.isBeforeTLS }
 
     package func accepted() {
         arm(limits.headTime)
@@ -78,7 +62,7 @@ final class HTTPConnection: @unchecked Sendable {
     package func read(_ bytes: ByteBuffer) {
         if let relay { return relay.fromClient(bytes) }
         inbound.append(arrived: bytes)
-        if !addressReader.isDone {
+        if !origin.addressReader.isDone {
             guard readAddresses() else { return }
         }
         process()
@@ -86,7 +70,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     /// Reads the PROXY header. Returns whether HTTP follows in the buffer.
     private func readAddresses() -> Bool {
-        switch addressReader.take(&inbound) {
+        switch origin.addressReader.take(&inbound) {
         case .waiting: return false
         case .secured:
             guard let tls = services.downstream().tls else {
@@ -181,10 +165,9 @@ final class HTTPConnection: @unchecked Sendable {
     }
 
     private func begin(_ request: ReceivedRequest) {
-        exchanges &+= 1
         if !request.keepsAlive || !isInputOpen && inbound.readableBytes == 0 { isLast = true }
         body = request.framing == .none ? nil : BodyReader(request.framing, limits: limits.head)
-        let exchange = ExchangeRunner(request, id: ConnectionID(firstID &+ exchanges), connection: self)
+        let exchange = ExchangeRunner(request, client: self)
         self.exchange = exchange
         touch()
         exchange.start()
@@ -236,8 +219,6 @@ final class HTTPConnection: @unchecked Sendable {
         if !discardsBody { isLast = true }
         exchange = nil
         hasBegunRequest = false
-        for lookup in lookups { lookup.cancel() }
-        lookups = []
         if isLast {
             endConnection(lingers: isInputOpen && (body != nil || inbound.readableBytes > 0))
         } else {
@@ -284,45 +265,6 @@ final class HTTPConnection: @unchecked Sendable {
         channel.close(promise: nil)
     }
 
-    /// Sends a lookup to the backend, always with the `Host` of the upstream unless the lookup has one.
-    ///
-    /// The client's `Host` could select a tenant of the backend, and people of two tenants would share one account
-    /// here.
-    package func look(_ lookup: Lookup, _ receive: @escaping (ExchangeEvent) -> Void) {
-        var lookup = lookup
-        lookup.head.addHost(services.upstream().authority)
-        lookup.head = forwarded(lookup.head, isChunked: false)
-        // A lookup does not wait for a connection: its exchange may hold one already, and waiting could deadlock.
-        let rules = WholeRequest.Rules(
-            timeout: limits.lookup, limit: lookup.limit, cuts: false, waits: false, retries: true)
-        let id = lookup.id
-        let request = WholeRequest(
-            lookup.head, rules: rules, pool: pool, eventLoop: eventLoop
-        ) { [unowned self] request, result in
-            lookups.removeAll { $0 === request }
-            switch result {
-            case .success(let answer): receive(.found(id, answer.head, answer.body))
-            case .failure: receive(.notFound(id))
-            }
-        }
-        lookups.append(request)
-        request.start()
-    }
-
-    /// Returns the head for the backend, with the fields about the client.
-    package func forwarded(_ head: RequestHead, isChunked: Bool) -> RequestHead {
-        if forwarding == nil {
-            // After a PROXY header the peer is the client that the header names; that address decides about trust.
-            let client = addressReader.addresses?.source ?? channel.remoteAddress
-            forwarding = Forwarding(
-                address: client?.ipAddress, isSecure: isSecure,
-                trustsPeer: client.map(services.downstream().trusts) ?? false)
-        }
-        var head = forwarding?.request(head, isChunked: isChunked) ?? head
-        head.addHost(services.upstream().authority)
-        return head
-    }
-
     package func upgrade(
         _ head: ResponseHead, _ socketMachine: WebSocketMachine?, _ upstream: UpstreamConnection,
         _ ended: ExchangeRunner
@@ -331,7 +273,7 @@ final class HTTPConnection: @unchecked Sendable {
         body = nil
         var head = Forwarding.response(head, isChunked: false, upgrades: true)
         head.headers.remove("content-length")
-        send(head)
+        write(head)
         disarm()
         let relay: any WebSocketRelay
         if let socketMachine {
@@ -365,8 +307,6 @@ final class HTTPConnection: @unchecked Sendable {
         isOpen = false
         isInputOpen = false
         disarm()
-        for lookup in lookups { lookup.cancel() }
-        lookups = []
         exchange?.cancel()
         exchange = nil
         relay?.clientClosed()

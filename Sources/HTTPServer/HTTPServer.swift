@@ -94,8 +94,9 @@ package final class HTTPServer: ChatServer {
         channel.closeFuture.whenComplete { _ in
             self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
         }
-        let connection = HTTPConnection(
-            channel: channel, services: services, pool: pool, isSecure: usesTLS, firstID: connectionIDs())
+        let origin = ExchangeOrigin(
+            channel, services: services, pool: pool, isSecure: usesTLS, firstID: connectionIDs())
+        let connection = HTTPConnection(channel: channel, origin: origin)
         if let tls, !connection.expectsHeaderBeforeTLS {
             try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
         }

@@ -19,12 +19,15 @@ package struct HTTPServices: Sendable {
     package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
     /// Looks up an earlier write of the account with this key; ``JSONReply/foundWrite(_:)`` goes to the connection.
     package var findWrite: @Sendable (ConnectionID, AccountID, WriteKey, Credential) -> Void = { _, _, _, _ in }
-    /// Queues a write; ``JSONReply/queued(_:_:)`` goes to the connection.
-    package var enqueue: @Sendable (ConnectionID, QueuedWrite) -> Void = { _, _ in }
-    package var await: @Sendable (RequestToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
+    /// Queues a write. The waiter gets its outcome; without one, ``JSONReply/queued(_:_:)`` goes to the connection.
+    package var enqueue: @Sendable (ConnectionID, QueuedWrite, WriteWaiter?) -> Void = { _, _, _ in }
+    /// Notifies the waiter of the outcome of a write that is stored.
+    package var await: @Sendable (RequestToken, WriteWaiter) -> Void = { _, _ in }
     package var clock: @Sendable () -> Timestamp
     /// Receives the errors of connections to the backend, for the log.
     package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
+    /// Receives defects of the gateway, for the log.
+    package var defect: @Sendable (UnexpectedEvent) -> Void = { _ in }
     /// Called for each new connection, so that a reload takes effect from the next connection on.
     package var downstream: @Sendable () -> DownstreamOptions
     package var upstream: @Sendable () -> UpstreamOptions

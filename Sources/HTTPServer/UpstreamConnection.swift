@@ -85,6 +85,8 @@ final class UpstreamConnection: ChannelInboundHandler {
     private var needsFlush = false
     /// Number of requests begun on this connection.
     private var uses = 0
+    /// Whether it has carried no request yet.
+    var isUnused: Bool { uses == 0 }
     /// Whether any byte of the answer to the current request has arrived.
     private var hasAnswered = false
     /// Whether it is reused, and the backend may have closed it before it received the current request.

@@ -14,13 +14,20 @@ final class UpstreamPool: @unchecked Sendable {
     private let eventLoop: any EventLoop
     /// Idle connections, last in first out, so that surplus ones expire.
     private var idle: [UpstreamConnection] = []
-    private var waiting: Deque<any UpstreamUser> = []
+    private var waiting: Deque<Waiting> = []
     private var open = 0 {
         didSet { services.meters.upstreamChanged(by: open - oldValue) }
     }
     package private(set) var generation = 0
     private var isStopped = false
     private var sweep: Scheduled<Void>?
+
+    /// A user that waits because there are too many connections.
+    private struct Waiting {
+        let user: any UpstreamUser
+        /// Whether it has to be a new connection.
+        let isFresh: Bool
+    }
 
     init(services: HTTPServices, eventLoop: any EventLoop) {
         (self.services, self.eventLoop) = (services, eventLoop)
@@ -41,8 +48,10 @@ final class UpstreamPool: @unchecked Sendable {
             upstream.user = user
             return user.leased(upstream)
         }
-        guard !waits || open < services.limits.upstreamConnections else { return waiting.append(user) }
-        connect(user)
+        guard waits, open >= services.limits.upstreamConnections else { return connect(user) }
+        waiting.append(Waiting(user: user, isFresh: isFresh))
+        // Its end makes room for a new one.
+        if isFresh, !idle.isEmpty { idle.removeFirst().close() }
     }
 
     private func connect(_ user: any UpstreamUser) {
@@ -115,10 +124,16 @@ final class UpstreamPool: @unchecked Sendable {
 
     /// Takes a released connection: assigns it to a waiting user, keeps it idle, or closes it.
     package func takeBack(_ upstream: UpstreamConnection) {
-        while let user = waiting.popFirst() {
-            guard !user.isCancelled else { continue }
-            upstream.user = user
-            return user.leased(upstream)
+        while let next = waiting.first {
+            guard !next.user.isCancelled else {
+                waiting.removeFirst()
+                continue
+            }
+            // A used connection makes room for a new one.
+            guard upstream.isUnused || !next.isFresh else { return upstream.close() }
+            waiting.removeFirst()
+            upstream.user = next.user
+            return next.user.leased(upstream)
         }
         guard !isStopped, upstream.generation == generation, idle.count < services.limits.idleUpstream else {
             return upstream.close()
@@ -136,8 +151,8 @@ final class UpstreamPool: @unchecked Sendable {
     }
 
     private func serveNext() {
-        while open < services.limits.upstreamConnections, let user = waiting.popFirst() {
-            if !user.isCancelled { return connect(user) }
+        while open < services.limits.upstreamConnections, let next = waiting.popFirst() {
+            if !next.user.isCancelled { return connect(next.user) }
         }
     }
 

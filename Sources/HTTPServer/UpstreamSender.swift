@@ -77,11 +77,18 @@ package final class UpstreamSender: Sendable {
     }
 
     /// Reports a failure as those of other requests are. The pool has reported the one of a connection that it could not
-    /// open.
+    /// open, but it does not know how long a request waits for one.
     private static func failure(_ error: any Error, _ pool: UpstreamPool) -> Failure {
-        if let unsent = error as? WholeRequest.Unsent { return .unsent(unsent.cause) }
+        guard let unsent = error as? WholeRequest.Unsent else {
+            report(error, pool)
+            return .unanswered(error)
+        }
+        if case UpstreamError.noFreeConnection = unsent.cause { report(unsent.cause, pool) }
+        return .unsent(unsent.cause)
+    }
+
+    private static func report(_ error: any Error, _ pool: UpstreamPool) {
         pool.services.environment.tally.add(.upstreamFailures)
         pool.services.upstreamFailed(error)
-        return .unanswered(error)
     }
 }

@@ -109,7 +109,7 @@ final class OpaqueRelay: WebSocketRelay, ReplyTarget {
     package var readsAnswer: Bool { connection.isWritable }
 
     func upstreamBytes(_ bytes: ByteBuffer) {
-        if goesOn() { connection.send(bytes) }
+        if goesOn() { connection.write(bytes) }
     }
 
     package func upstreamReadComplete() { connection.flush() }

@@ -29,6 +29,11 @@ final class WholeRequest: UpstreamUser {
         var retries: Bool
     }
 
+    /// Ours: bytes of a head for which room is made at once. A longer one costs another allocation.
+    private static let usualHead = 1024
+    /// Ours: the largest body that is copied behind its head, in bytes. For a larger one a second write costs less.
+    private static let copiedBody = 4096
+
     /// The answer is longer than the limit.
     struct TooLong: Error {}
 
@@ -89,10 +94,13 @@ final class WholeRequest: UpstreamUser {
     func leased(_ upstream: UpstreamConnection) {
         self.upstream = upstream
         isSent = true
+        let isCopied = body.readableBytes <= Self.copiedBody
         var bytes = ByteBuffer()
+        bytes.reserveCapacity(Self.usualHead + (isCopied ? body.readableBytes : 0))
         bytes.write(head)
-        bytes.writeImmutableBuffer(body)
+        if isCopied { bytes.writeImmutableBuffer(body) }
         upstream.begin(bytes, isToHead: head.method == "HEAD", isWhole: true)
+        if !isCopied { upstream.write(body) }
         upstream.flush()
     }
 

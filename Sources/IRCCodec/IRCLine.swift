@@ -178,6 +178,15 @@ package struct IRCLine: Sendable {
         parameter(index).map(string)
     }
 
+    /// The names in a list parameter, as written; empty if there is none.
+    ///
+    /// Split by bytes, as servers do: one Swift `Character` may contain a comma.
+    package func names(_ index: Int) -> [String] {
+        guard let span = parameter(index) else { return [] }
+        return slice(span).readableBytesView.split(separator: UInt8(ascii: ","))
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+
     /// Whether a part of the line equals an ASCII text, ignoring letter case.
     package func matches(_ span: ByteSpan, _ text: StaticString) -> Bool {
         guard span.count == text.utf8CodeUnitCount else { return false }

@@ -63,8 +63,10 @@ package struct CapabilityNegotiation: Sendable {
     /// Whether a negotiation was given up without CAP END, for which the backend may still be waiting.
     package var owesEnd = false
     private var pending: Deque<Pending> = []
-    /// Whether the client's lines wait until the gateway's own negotiation is done.
-    package var holdsClient = false
+    /// The position in the outbound lane behind which the client's lines wait for the gateway's own negotiation.
+    private var held: OutboundLane.Ticket?
+    /// The time at which the wait for an answer to CAP ends; nil if none is awaited.
+    private(set) var deadline: Int64?
     /// The server name of the backend, for answers of the gateway.
     package var serverName = "pawl"
     /// The client's nick, or `*` before it has one.
@@ -300,6 +302,33 @@ package struct CapabilityNegotiation: Sendable {
         owesEnd = false
         stage = .notStarted
         backendKnowsCAP = nil
+        deadline = nil
+    }
+
+    /// Ours: how long an answer to CAP may take, in nanoseconds.
+    private static let patience: Int64 = 5_000_000_000
+
+    /// An answer to CAP is awaited from now on.
+    mutating func expectAnswer(now: Int64) { deadline = deadline ?? now + Self.patience }
+
+    /// Whether the answer has not come in time.
+    func isOverdue(now: Int64) -> Bool { deadline.map { $0 <= now } ?? false }
+
+    /// No answer is awaited any more.
+    mutating func endWait() { deadline = nil }
+
+    /// The client's lines wait behind this position: it registers when the gateway has its capabilities, or knows that
+    /// the backend does not have them.
+    mutating func hold(at ticket: OutboundLane.Ticket) { held = ticket }
+
+    /// The client's lines wait no longer.
+    ///
+    /// - Returns: the position to resolve; nil if they did not wait.
+    mutating func release() -> OutboundLane.Ticket? {
+        guard let ticket = held else { return nil }
+        held = nil
+        deadline = nil
+        return ticket
     }
 
     /// Begins the gateway's own negotiation; returns the line to send, or nil if there is none.
@@ -325,6 +354,7 @@ package struct CapabilityNegotiation: Sendable {
     ///
     /// Some servers ignore unknown commands before registration.
     package mutating func giveUp(answers: inout [String]) {
+        deadline = nil
         if stage == .listing || stage == .requesting { stage = .done }
         owesEnd = awaitsFirstAnswer
         while awaitsFirstAnswer {
@@ -353,7 +383,7 @@ package struct CapabilityNegotiation: Sendable {
         }
         stage = .requesting
         // Held commands of the client reach the backend after this one.
-        if holdsClient { pending.prepend(.gatewayRequest(names)) } else { pending.append(.gatewayRequest(names)) }
+        if held != nil { pending.prepend(.gatewayRequest(names)) } else { pending.append(.gatewayRequest(names)) }
         requests.append("CAP REQ :" + names.joined(separator: " "))
     }
 

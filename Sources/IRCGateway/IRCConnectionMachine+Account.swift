@@ -24,7 +24,7 @@ extension IRCConnectionMachine {
 
     private func change(account new: AccountID, _ now: Timestamp, _ out: MachineOutput) {
         // A sidecar's device is the person's, whatever account they log in to.
-        guard new != account, environment.peers == nil else { return }
+        guard new != account, case .front(let device) = role else { return }
         if isRegistered {
             previousAccounts.append(account)
             // Ours: repeated logins and logouts must not fill memory.
@@ -35,7 +35,7 @@ extension IRCConnectionMachine {
         }
         if account.isVerified { leaveBehind(account, out) }
         account = new
-        clientDevice = ClientDevice()
+        device.accountChanged()
         applyPolicy(now, out)
         guard isRegistered else { return }
         updateRoster(now)
@@ -47,10 +47,7 @@ extension IRCConnectionMachine {
     /// Removes unsent requests of an account from this connection, so that they are not sent under another one.
     private func leaveBehind(_ account: AccountID, _ out: MachineOutput) {
         let isOf: (OutboundRequest) -> Bool = { AccountID(text: $0.request.account) == account }
-        held.removeAll(where: isOf)
-        _ = outbound.removeReady { entry in
-            if case .request(let request) = entry { request.next == 0 && isOf(request) } else { false }
-        }
+        outbound.removeUnsent(where: isOf)
         out.jobs.append(.loggedOut(id, account))
     }
 
@@ -58,12 +55,11 @@ extension IRCConnectionMachine {
     package func registered(as nick: String, _ now: Timestamp, _ out: MachineOutput) {
         self.nick = nick
         capabilities.nick = nick
-        guard !isRegistered else { return }
-        isRegistered = true
+        guard phase.register() else { return }
         awaitFront(now, out)
         updateRoster(now)
         guard policy.takesPart else { return }
-        if environment.peers?.hasHadFront == true, !capabilities.has(PawlCapability.name) {
+        if case .sidecar(let sidecar) = role, sidecar.peers.hasHadFront, !capabilities.has(PawlCapability.name) {
             notify(Notices.frontMissing, out)
         }
         recordEvidence(now, out, registrations: 1)
@@ -75,10 +71,10 @@ extension IRCConnectionMachine {
     }
 
     func updateRoster(_ now: Timestamp) {
-        guard let nick, !isUpstreamClosed else { return }
+        guard let nick, !phase.isClosed else { return }
         let entry = RosterEntry(
-            connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy.takesPart,
-            askedForCapability: capabilities.clientAsked, device: clientDevice.id)
+            connection: id, account: account, nick: nick, isPresent: !phase.isSuspended, participates: policy.takesPart,
+            askedForCapability: capabilities.clientAsked, device: role.clientDevice)
         environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
         updateRooms()
     }
@@ -86,7 +82,7 @@ extension IRCConnectionMachine {
     /// The vault has waiting requests for this account, although its connection never ended.
     package func recoverWaiting(_ out: MachineOutput) {
         // After an outage the session requests them anyway.
-        guard outage == nil, !isUpstreamClosed else { return }
+        guard phase.isOpen else { return }
         askForWaiting(out)
     }
 
@@ -98,8 +94,7 @@ extension IRCConnectionMachine {
     }
 
     private func askForWaiting(_ out: MachineOutput) {
-        let ticket = outbound.reserve()
-        recoveries[ticket] = inbound.reserve()
+        let ticket = outbound.beginRecovery(lines: inbound.reserve())
         out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
     }
 

@@ -15,14 +15,15 @@ extension IRCConnectionMachine {
         if answeredInOutage(line, out) { return }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
-        case .pawl where capabilities.clientAsked && environment.directory != nil: return controlLine(line, now, out)
+        case .pawl where capabilities.clientAsked:
+            if case .front(let device) = role { return controlLine(line, device, now, out) }
         case .cap: return clientCAP(line, raw, now, out)
         case .starttls: return startTLS(raw, now, out)
         case .authenticate where isExternal(line): return refuseExternal(out)
         case .whois: trackWhois(line)
         default: break
         }
-        if refuses(line), isRegistered, environment.peers == nil {
+        if refuses(line), isRegistered, !role.isSidecar {
             let verb =
                 IRCRouteTable.client(line.key) == nil ? "an unknown command" : line.string(line.verbSpan).uppercased()
             observations.note(verb, .verb, now: now.monotonic)
@@ -41,8 +42,8 @@ extension IRCConnectionMachine {
 
     /// Sends a line to the backend, behind what already waits.
     package func forward(_ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
-        if outbound.isEmpty, outage == nil, !isFrontAwaited(now), pacer.isUnlimited || !isProtecting {
-            pacer.charge(64, now: now.monotonic)
+        if outbound.isEmpty, !phase.isSuspended, !isFrontAwaited(now), outbound.isUnlimited || !isProtecting {
+            outbound.charge(64, now: now.monotonic)
             out.upstream.writeImmutableBuffer(raw)
         } else {
             outbound.append(.line(raw))

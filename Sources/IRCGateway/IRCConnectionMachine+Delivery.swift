@@ -12,7 +12,7 @@ import Vault
 extension IRCConnectionMachine {
     /// Handles PRIVMSG, NOTICE or TAGMSG of the backend.
     func serverMessage(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
-        if !capabilities.isTranslating, outstanding.entries.isEmpty, !isGuarded, line.tags.isEmpty, !isMarked(line) {
+        if !capabilities.isTranslating, outbound.outstanding.isEmpty, !isGuarded, line.tags.isEmpty, !isMarked(line) {
             // No protection can be required: the line passes unchanged.
             if line.key.isText, line.sourceIsPerson { environment.tally.add(.deliveredPlaintext) }
             return deliver(raw, out)
@@ -40,7 +40,7 @@ extension IRCConnectionMachine {
     private func speaks(_ line: IRCLine) -> Bool {
         guard !line.sourceIsPerson, !line.source.isEmpty else { return line.sourceIsPerson }
         let name = line.folded(line.source, support.caseMapping)
-        if environment.latches.isProtectedName(name, for: account) || isKnownPeer(name) { return true }
+        if environment.latches.isProtectedName(name, for: account) || role.isKnownPeer(name) { return true }
         return !name.utf8.contains(UInt8(ascii: ".")) && line.string(line.source) != capabilities.serverName
     }
 
@@ -66,12 +66,15 @@ extension IRCConnectionMachine {
             if !deliversToDevice(bytes, line, [raw], now, out) { open(bytes, line, [raw], now, out) }
         case .fragment(let id, let index, let count, let bytes):
             collect(id, index, count, bytes, line, raw, now, out)
-        case .notice where environment.peers != nil: receiveNotice(line, raw, now, out)
         case .notice:
-            // A text for people without a gateway; of no use to people behind one.
-            let source = line.folded(line.sourceNick, support.caseMapping)
-            let owners = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
-            if owners.isEmpty, !isReplay(line) { pass(line, raw, out) }
+            switch role {
+            case .front:
+                // A text for people without a gateway; of no use to people behind one.
+                let source = line.folded(line.sourceNick, support.caseMapping)
+                let owners = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
+                if owners.isEmpty, !isReplay(line) { pass(line, raw, out) }
+            case .sidecar(let sidecar): receiveNotice(line, raw, sidecar, now, out)
+            }
         case .damaged:
             report(.malformed, from: line.string(line.sourceNick), out)
         }
@@ -89,22 +92,30 @@ extension IRCConnectionMachine {
         let name = "\(line.string(line.source)) \(id)"
         switch outcome {
         case .complete(let envelope):
-            let raws = (clientDevice.raw.removeValue(forKey: name) ?? []) + [raw]
+            let raws = takeRaws(name) + [raw]
             if !deliversToDevice(envelope, line, raws, now, out) { open(envelope, line, raws, now, out) }
         case .contradiction, .overflow:
-            clientDevice.raw[name] = nil
+            _ = takeRaws(name)
             report(.malformed, from: line.string(line.sourceNick), out)
-        case .waiting: if clientDevice.id != nil { clientDevice.raw[name, default: []].append(raw) }
+        case .waiting: if case .front(let device) = role { device.keep(raw, of: name) }
         case .duplicate, nil: break
         }
         scheduleWake(now, out)
+    }
+
+    /// Takes the kept lines of an envelope's fragments.
+    private func takeRaws(_ name: String) -> [ByteBuffer] {
+        switch role {
+        case .front(let device): device.takeFragments(of: name)
+        case .sidecar: []
+        }
     }
 
     func expireFragments(_ now: Timestamp, _ out: MachineOutput) {
         expireReplays(now.monotonic, out)
         let expired = assembler?.expire(now: now.monotonic) ?? []
         for source in expired {
-            clientDevice.raw = clientDevice.raw.filter { !$0.key.text.hasPrefix(source + " ") }
+            if case .front(let device) = role { device.dropFragments(from: source) }
             environment.tally.add(.fragmentsLost)
             notify(Notices.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
         }
@@ -121,8 +132,8 @@ extension IRCConnectionMachine {
             // A connection that has left a room reads none of its messages, whatever the backend delivers.
             return report(.notAuthentic, from: line.string(line.sourceNick), out)
         }
-        if environment.peers != nil, let room,
-            !roomMembers.contains(line.folded(line.sourceNick, support.caseMapping), in: room.name)
+        if case .sidecar(let sidecar) = role, let room,
+            !sidecar.people.isMember(line.folded(line.sourceNick, support.caseMapping), of: room.name)
         {
             return report(.notInRoom, from: line.string(line.sourceNick), out)
         }
@@ -133,10 +144,10 @@ extension IRCConnectionMachine {
             context.isReplay = isReplay(line)
         }
         let ticket = inbound.reserve()
-        if room != nil, !copies.isEmpty, let raw = raws.last {
+        if room != nil, inbound.awaitsCopies, let raw = raws.last {
             // Another connection has requested the ones before it: the vault opens and stores those first.
             let copy = PendingCopy(line: line, raw: raw, context: context)
-            postponed.append(PostponedOpening(ticket: ticket, envelope: bytes, copy: copy))
+            inbound.postpone(PostponedOpening(ticket: ticket, envelope: bytes, copy: copy))
             return
         }
         let shared = announceOpening(line, at: context, now)
@@ -154,39 +165,50 @@ extension IRCConnectionMachine {
         let target = line.text(0) ?? ""
         let verb = line.string(line.verbSpan)
         let name = line.folded(line.sourceNick, support.caseMapping)
-        opens[ticket] = PendingOpen(
+        let open = PendingOpen(
             room: context.room?.roomName, isReplay: context.isReplay,
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
             sourceNick: line.string(line.sourceNick), verb: verb, target: target,
-            raws: clientDevice.id == nil ? [] : raws)
+            raws: role.clientDevice == nil ? [] : raws)
+        inbound.beginOpening(open, at: ticket)
         var job = OpenJob(
             connection: id, ticket: ticket, account: context.account,
             recipients: context.room.map { [$0] } ?? [account] + previousAccounts.reversed(),
-            senders: environment.peers == nil
-                ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic)
-                : isSelf(line) ? [.own] : accountNames(name),
+            senders: possibleSenders(line, name, now),
             envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name, line: shared)
-        if environment.peers != nil, settings.marks == .text { job.mark = .device }
-        job.latchesRoom = hasFront
+        if role.isSidecar, settings.marks == .text { job.mark = .device }
+        job.latchesRoom = role.hasFront
         job.presence = context.presence
         job.isReplay = context.isReplay
         out.jobs.append(.open(job))
     }
 
+    /// The accounts that may have sent a line.
+    private func possibleSenders(_ line: IRCLine, _ name: String, _ now: Timestamp) -> [AccountID] {
+        switch role {
+        case .front: environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic)
+        case .sidecar(let sidecar): isSelf(line) ? [.own] : sidecar.people.accountNames(name)
+        }
+    }
+
     package func opened(_ ticket: UInt64, _ opened: Opened, _ now: Timestamp, _ out: MachineOutput) {
-        guard var open = opens.removeValue(forKey: ticket) else { return }
+        guard var open = inbound.endOpening(ticket) else { return }
         if opened.body.kind != .control {
             environment.tally.add(opened.protection == .device ? .openedDevice : .openedGateway)
         }
         var entries: [InboundEntry] = []
-        if clientDevice.id != nil { open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name)) }
-        if environment.peers != nil {
-            entries += learnt(opened, from: open.sourceNick, now, out).map { InboundEntry(line: noticeLine($0)) }
-            if settings.marks != .off {
-                open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name))
+        let isTagged: Bool
+        switch role {
+        case .front(let device): isTagged = device.id != nil
+        case .sidecar(let sidecar):
+            isTagged = settings.marks != .off
+            entries += learnt(opened, from: open.sourceNick, sidecar, now, out)
+                .map { InboundEntry(line: noticeLine($0)) }
+            if let room = open.room, isProtected(room: room) || sidecar.people.isWhole(room) {
+                noteSealed(room, sidecar, out)
             }
-            if let room = open.room, isProtected(room: room) || isWhole(room) { noteSealed(room, out) }
         }
+        if isTagged { open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name)) }
         if opened.gap > 0 {
             environment.tally.add(.gaps, opened.gap)
             entries.append(InboundEntry(line: noticeLine(Notices.gap(opened.gap, from: open.sourceNick))))
@@ -201,8 +223,8 @@ extension IRCConnectionMachine {
     }
 
     package func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Timestamp, _ out: MachineOutput) {
-        guard let open = opens.removeValue(forKey: ticket) else { return }
-        if environment.peers != nil { notOpened(failure, open, now, out) }
+        guard let open = inbound.endOpening(ticket) else { return }
+        if case .sidecar(let sidecar) = role { notOpened(failure, open, sidecar, now, out) }
         if failure == .unknownSender, !open.raws.isEmpty {
             // A device elsewhere has sealed it for the device behind this connection.
             environment.tally.add(.openedDevice)
@@ -211,13 +233,13 @@ extension IRCConnectionMachine {
         environment.tally.add(TallyKind(failure))
         let text =
             historyNotice(failure, open)
-            ?? Notices.failure(failure, from: open.sourceNick, inSidecar: environment.peers != nil)
+            ?? Notices.failure(failure, from: open.sourceNick, inSidecar: role.isSidecar)
         inbound.resolve(ticket, with: text.flatMap { $0.isEmpty ? nil : [InboundEntry(line: noticeLine($0))] } ?? [])
     }
 
     package func report(_ failure: OpenFailure, from source: String, _ out: MachineOutput) {
         environment.tally.add(TallyKind(failure))
-        if let text = Notices.failure(failure, from: source, inSidecar: environment.peers != nil) { notify(text, out) }
+        if let text = Notices.failure(failure, from: source, inSidecar: role.isSidecar) { notify(text, out) }
     }
 
     private func noticeLine(_ text: String, to room: String? = nil) -> ByteBuffer {
@@ -229,10 +251,10 @@ extension IRCConnectionMachine {
     private func plaintext(
         _ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], _ now: Timestamp, _ out: MachineOutput
     ) {
-        if environment.peers != nil, let bare = receiveAnnouncement(line, text, now, out) {
+        if case .sidecar(let sidecar) = role, let bare = receiveAnnouncement(line, text, sidecar, now, out) {
             return plaintext(bare.line, bare.raw, bare.text, now, out)
         }
-        if environment.peers != nil, settings.marks == .text, isSelf(line), ProtectionMark.isImitated(by: text) {
+        if role.isSidecar, settings.marks == .text, isSelf(line), ProtectionMark.isImitated(by: text) {
             environment.tally.add(.deliveredMarked)
             return show(marked(line, text, line.string(line.sourceNick), Notices.notEncrypted), out)
         }
@@ -251,7 +273,7 @@ extension IRCConnectionMachine {
     ///
     /// The gateway sends no plaintext there, so a plaintext line under the reader's own name is not the reader's.
     private func isInLatchedRoom(_ line: IRCLine) -> Bool {
-        guard environment.peers == nil, let room = line.text(0).flatMap(room) else { return false }
+        guard !role.isSidecar, let room = line.text(0).flatMap(room) else { return false }
         return environment.latches.latch(of: .ofRoom(room.name)) > .plaintext
     }
 
@@ -281,11 +303,11 @@ extension IRCConnectionMachine {
         let audience = inboundAudience(line, target)
         switch judgement.inbound(to: account, audience, isExempt: exempt) {
         case .deliver
-        where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
+        where role.hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
             environment.tally.add(.openedGateway)
             return marked(line, text, source, ProtectionMark.gateway)
         case .deliver
-        where environment.peers != nil && settings.marks == .text && ProtectionMark.isImitated(by: text):
+        where role.isSidecar && settings.marks == .text && ProtectionMark.isImitated(by: text):
             // The text imitates a mark of the sidecar.
             environment.tally.add(.deliveredMarked)
             return marked(line, text, source, Notices.notEncrypted)
@@ -311,21 +333,25 @@ extension IRCConnectionMachine {
     /// The sender of a plaintext, and where it would be shown.
     private func inboundAudience(_ line: IRCLine, _ target: String) -> InboundAudience {
         let name = line.folded(line.sourceNick, support.caseMapping)
-        let sender = environment.peers == nil ? environment.roster.owner(ofFoldedNick: name)?.account : nil
+        let sender = role.isSidecar ? nil : environment.roster.owner(ofFoldedNick: name)?.account
         if support.caseMapping.fold(target) == nick.map(support.caseMapping.fold) {
             return .one(sender: sender, latch: latch(of: line))
         }
         guard let room = room(target)?.name else { return .many }
-        guard environment.peers != nil else { return .room(.room(room), sender: sender) }
-        return .sidecarRoom(
-            .room(room), isKnownPeer: isKnownPeer(name), isSealed: exchange.rooms[room]?.isSealed == true)
+        switch role {
+        case .front: return .room(.room(room), sender: sender)
+        case .sidecar(let sidecar):
+            return .sidecarRoom(
+                .room(room), isKnownPeer: sidecar.people.isKnownPeer(name),
+                isSealed: sidecar.exchange.rooms[room]?.isSealed == true)
+        }
     }
 
     /// The latch of the conversation in which a line would be shown.
     private func latch(of line: IRCLine) -> Protection {
         guard !environment.latches.isEmpty else { return .plaintext }
         let name = line.folded(line.sourceNick, support.caseMapping)
-        if environment.peers == nil, let entry = environment.roster.owner(ofFoldedNick: name) {
+        if !role.isSidecar, let entry = environment.roster.owner(ofFoldedNick: name) {
             return environment.latches.latch(of: ConversationID(account, entry.account))
         }
         if let tagged = line.tag("account") {
@@ -333,8 +359,8 @@ extension IRCConnectionMachine {
             let latch = environment.latches.latch(of: ConversationID(account, peer))
             if latch > .plaintext { return latch }
         }
-        if let peers = environment.peers, person(name, peers) != .outsider {
-            return isKnownPeer(name) ? .device : .plaintext
+        if case .sidecar(let sidecar) = role, sidecar.people.person(name) != .outsider {
+            return sidecar.people.isKnownPeer(name) ? .device : .plaintext
         }
         return environment.latches.isProtectedName(name, for: account) ? .gateway : .plaintext
     }
@@ -359,7 +385,7 @@ extension IRCConnectionMachine {
     func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
         // A client with its own device understands this tag even if the server has no tags.
         var shown =
-            capabilities.clientHas("message-tags") || clientDevice.id != nil
+            capabilities.clientHas("message-tags") || role.clientDevice != nil
             ? tags : tags.filter { $0.key != ProtectionMarks.tag }
         if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
             shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in

@@ -2,55 +2,27 @@
 // its envelopes pass unchanged.
 
 import DeviceDirectory
-package import Envelope
+import Envelope
 import IRCCodec
 import NIOCore
-package import Protection
+import Protection
 import Reports
 import RequestQueue
 import StorePort
 import Vault
 
-/// The state of the client's own device on one connection.
-struct ClientDevice {
-    /// Ours: queries to the directory in a minute. Each consumes a one-time prekey.
-    static let questionLimit = 240
-    static let questionPeriod: Int64 = 60_000_000_000
-
-    package var frames = ControlFrames()
-    /// The challenge that the next proof has to sign.
-    package var nonce: [UInt8]?
-    /// The device that this connection has proven.
-    package var id: DeviceID?
-    var questions = 0
-    var questionsSince: Int64 = 0
-    /// The original lines of incomplete envelopes, in case the client has to open them.
-    package var raw: [ExactText: [ByteBuffer]] = [:]
-    /// Accounts whose conversation with this connection's account is known to be end-to-end.
-    package var protected: Set<AccountID> = []
-    /// Senders for which this connection, which has no device, has had the notice.
-    package var notified: Set<ExactText> = []
-    /// Ours: senders in ``notified``; the client gets no notice for later ones.
-    static let toldLimit = 1000
-
-    mutating func mayAsk(now: Int64) -> Bool {
-        if questionsSince + Self.questionPeriod <= now { (questions, questionsSince) = (0, now) }
-        questions += 1
-        return questions <= Self.questionLimit
-    }
-}
-
 extension IRCConnectionMachine {
     /// Challenges a client with the capability to prove its device for its current account.
     package func challenge(_ out: MachineOutput) {
-        clientDevice.id = nil
-        guard environment.directory != nil, capabilities.clientAsked, isRegistered, policy.takesPart else { return }
+        guard case .front(let device) = role else { return }
+        device.withdraw()
+        guard capabilities.clientAsked, isRegistered, policy.takesPart else { return }
         out.jobs.append(.challenge(id))
     }
 
     /// Handles a line of the control plane.
-    func controlLine(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
-        switch clientDevice.frames.take(line, now: now.monotonic) {
+    func controlLine(_ line: IRCLine, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput) {
+        switch device.take(line, now: now.monotonic) {
         case .waiting: break
         case .malformed:
             environment.tally.add(.badLines)
@@ -59,30 +31,32 @@ extension IRCConnectionMachine {
             guard let message = try? DirectoryMessage(bytes) else {
                 return sendFrame(.refused("this gateway does not know this message"), id: number, out)
             }
-            perform(message, number, now, out)
+            perform(message, number, device, now, out)
         }
     }
 
-    private func perform(_ message: DirectoryMessage, _ number: UInt32, _ now: Timestamp, _ out: MachineOutput) {
+    private func perform(
+        _ message: DirectoryMessage, _ number: UInt32, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput
+    ) {
         guard isRegistered else { return sendFrame(.refused("register first"), id: number, out) }
-        guard clientDevice.mayAsk(now: now.monotonic) else {
+        guard device.mayAsk(now: now.monotonic) else {
             return sendFrame(.refused("too many requests in a minute"), id: number, out)
         }
         func submit(_ request: DirectoryJob.Request) {
             out.jobs.append(.directory(DirectoryJob(connection: id, id: number, account: account, request: request)))
         }
         switch message {
-        case .publish(let deviceList, let device, let signature):
-            guard let nonce = clientDevice.nonce else {
+        case .publish(let deviceList, let published, let signature):
+            guard let nonce = device.nonce else {
                 return sendFrame(.refused("wait for the challenge"), id: number, out)
             }
-            guard !environment.roster.isHeldElsewhere(device.id, than: id, of: account) else {
+            guard !environment.roster.isHeldElsewhere(published.id, than: id, of: account) else {
                 return sendFrame(
                     .refused("this device is in use under another name: a sidecar is for one person"), id: number, out)
             }
-            submit(.publish(deviceList, device, signature: signature, nonce: nonce))
+            submit(.publish(deviceList, published, signature: signature, nonce: nonce))
         case .find(let nick):
-            guard clientDevice.id != nil else { return sendFrame(.refused("prove your device first"), id: number, out) }
+            guard device.id != nil else { return sendFrame(.refused("prove your device first"), id: number, out) }
             let folded = support.caseMapping.fold(nick)
             guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.participates else {
                 return sendFrame(.found(.outsider), id: number, out)
@@ -90,31 +64,39 @@ extension IRCConnectionMachine {
             guard entry.device != nil else { return sendFrame(.found(.legacy), id: number, out) }
             submit(.find(entry.account, connections: environment.roster.connections(of: entry.account)))
         case .replenish(let keys):
-            guard let device = clientDevice.id else {
+            guard let proven = device.id else {
                 return sendFrame(.refused("prove your device first"), id: number, out)
             }
-            submit(.replenish(keys, device))
+            submit(.replenish(keys, proven))
         case .list(let deviceList):
-            guard clientDevice.id != nil else { return sendFrame(.refused("prove your device first"), id: number, out) }
+            guard device.id != nil else { return sendFrame(.refused("prove your device first"), id: number, out) }
             submit(.list(deviceList))
-        default: sendFrame(.refused("a client may not send this message"), id: number, out)
+        case .challenge, .done, .refused, .found, .low:
+            sendFrame(.refused("a client may not send this message"), id: number, out)
         }
     }
 
     /// Sends a reply of the vault to the client.
-    func directoryAnswer(_ number: UInt32, _ message: DirectoryMessage, _ now: Timestamp, _ out: MachineOutput) {
+    func directoryAnswer(
+        _ number: UInt32, _ message: DirectoryMessage, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput
+    ) {
         if number == ControlFrames.unasked, case .refused = message {
             // The directory no longer has the device that the connection had proven.
-            clientDevice.id = nil
+            device.withdraw()
             updateRoster(now)
         }
         guard case .challenge(let nonce, _) = message else { return sendFrame(message, id: number, out) }
-        clientDevice.nonce = nonce
+        device.challenged(nonce: nonce)
         sendFrame(.challenge(nonce: nonce, account: account.name), id: number, out)
     }
 
-    package func proven(_ number: UInt32, _ device: DeviceID, _ oneTime: Int, _ now: Timestamp, _ out: MachineOutput) {
-        clientDevice.id = device
+    func proven(
+        _ number: UInt32, _ proven: DeviceID, _ oneTime: Int, _ device: ClientDevice, _ now: Timestamp,
+        _ out: MachineOutput
+    ) {
+        guard device.proved(proven) else {
+            return sendFrame(.refused("the account has changed: prove the device for the new one"), id: number, out)
+        }
         updateRoster(now)
         recordEvidence(now, out, registrations: 0)
         sendFrame(.done(oneTime: oneTime), id: number, out)
@@ -131,8 +113,10 @@ extension IRCConnectionMachine {
     /// Forwards an envelope of the client's own device unchanged.
     ///
     /// - Returns: whether the line was an envelope, and is handled.
-    func passesEnvelope(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) -> Bool {
-        guard let device = clientDevice.id, line.key.isText, let target = line.text(0), let span = line.parameter(1)
+    func passesEnvelope(
+        _ line: IRCLine, _ raw: ByteBuffer, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput
+    ) -> Bool {
+        guard let own = device.id, line.key.isText, let target = line.text(0), let span = line.parameter(1)
         else { return false }
         var header: [UInt8]?
         switch Armour.parse(Array(line.slice(span).readableBytesView)[...]) {
@@ -142,7 +126,7 @@ extension IRCConnectionMachine {
         case .notice, .damaged, nil: return false
         }
         if let header {
-            guard let (kind, sender) = Envelope.claim(of: header), sender == device else {
+            guard let (kind, sender) = Envelope.claim(of: header), sender == own else {
                 environment.tally.add(.openWrongSource)
                 reply(531, [target], Notices.otherDevice, label: line.tag("label"), out)
                 return true
@@ -150,7 +134,7 @@ extension IRCConnectionMachine {
             if kind != .introduction {
                 // Devices send control messages as NOTICE; these are not counted as messages.
                 if line.key == .privmsg { environment.tally.add(.sentDevice) }
-                protect(target, now, out)
+                protect(target, device, now, out)
             }
         }
         forward(raw, now, out)
@@ -158,11 +142,11 @@ extension IRCConnectionMachine {
     }
 
     /// Raises the latch of a conversation in which both ends use their own devices.
-    private func protect(_ target: String, _ now: Timestamp, _ out: MachineOutput) {
+    private func protect(_ target: String, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput) {
         let folded = support.caseMapping.fold(target)
         guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.device != nil,
             case .pass(let conversation?) = judgement.envelope(from: account, to: .one(.capable(entry.account))),
-            clientDevice.protected.insert(entry.account).inserted
+            device.protects(entry.account)
         else { return }
         let own = support.caseMapping.fold(nick ?? "")
         let isFirst = conversation.first == account
@@ -174,17 +158,15 @@ extension IRCConnectionMachine {
     /// - Returns: whether the envelope is handled; else the vault has to open it.
     func deliversToDevice(
         _ envelope: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Timestamp, _ out: MachineOutput
-    )
-        -> Bool
-    {
-        guard let directory = environment.directory, !directory.isEmpty,
-            let (_, sender) = Envelope.claim(of: envelope)
-        else { return false }
+    ) -> Bool {
+        guard case .front(let device) = role else { return false }
         let source = line.folded(line.sourceNick, support.caseMapping)
-        let accounts = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
-        guard accounts.contains(where: { directory.publishes(sender, by: $0) }) else { return false }
-        guard clientDevice.id != nil else {
-            if clientDevice.notified.count < ClientDevice.toldLimit, clientDevice.notified.insert(source) {
+        guard
+            device.isFromDevice(
+                envelope, of: environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic))
+        else { return false }
+        guard device.id != nil else {
+            if device.isNoticeDue(of: source) {
                 notify(Notices.forOtherDevice(from: line.string(line.sourceNick)), out)
             }
             return true

@@ -41,7 +41,7 @@ extension IRCConnectionMachine {
             return reply(451, [], "You have not registered", out)
         }
         guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
-        if passesEnvelope(line, raw, now, out) { return }
+        if case .front(let device) = role, passesEnvelope(line, raw, device, now, out) { return }
         guard isGuarded else { return unguarded(line, raw, targets, now, out) }
         guard !line.containsNUL else {
             environment.tally.add(.badLines)
@@ -55,13 +55,12 @@ extension IRCConnectionMachine {
             kind: isTagMessage ? .tagsOnly : .text, tags: clientTags(line),
             text: isTagMessage ? [] : line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? [])
         var label = tags.first { $0.key == "label" }?.value
-        let names = self.names(line, targets)
-        let all = names.map { name in
+        let all = line.names(0).map { name in
             defer { label = nil }
             return OutboundMessage(
                 verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
         }
-        guard environment.peers == nil else {
+        guard !role.isSidecar else {
             for message in all { send(message, now, out) }
             return
         }
@@ -100,7 +99,7 @@ extension IRCConnectionMachine {
             return
         }
         defer { if !isCTCP { observations.remember(written, now: now.monotonic) } }
-        for name in names(line, targets) {
+        for name in line.names(0) {
             environment.tally.add(.sentPlaintext)
             switch recipient(name, now) {
             case .known(let recipient): note(recipient, name, text, now)
@@ -125,10 +124,10 @@ extension IRCConnectionMachine {
         guard !target.isEmpty else { return .known(.outsider) }
         if let room = room(target) { return .known(.room(.room(room.name, status: room.status))) }
         let folded = support.caseMapping.fold(target)
-        if let peers = environment.peers { return .known(person(folded, peers)) }
+        if case .sidecar(let sidecar) = role { return .known(sidecar.people.person(folded)) }
         if let entry = environment.roster.owner(ofFoldedNick: folded) {
             guard entry.participates else { return .known(.outsider) }
-            let bothCan = entry.device != nil && clientDevice.id != nil
+            let bothCan = entry.device != nil && role.clientDevice != nil
             return .known(bothCan ? .capable(entry.account) : .legacy(entry.account))
         }
         let nick = String(target.prefix { $0 != "@" })
@@ -157,24 +156,20 @@ extension IRCConnectionMachine {
     package func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
         let content: Judgement.Content = CTCP(message.body.text) == .dcc ? .directConnection : .text
         return judgement.outbound(
-            content, from: Sender(account, capability), to: audience(recipient, message.target))
+            content, from: Sender(account, role.capability), to: audience(recipient, message.target))
     }
 
     package var judgement: Judgement { Judgement(policies, environment.latches) }
-
-    /// What encrypts the messages of this connection.
-    private var capability: Capability {
-        if environment.peers != nil { return .sidecar }
-        return clientDevice.id == nil ? .hosted : .client
-    }
 
     package func audience(_ recipient: Recipient, _ target: String) -> Audience {
         guard isNameable(target) else { return .unnameable }
         switch recipient {
         case .room(let readers):
             guard let room = readers.roomName else { return .one(.outsider) }
-            return environment.peers == nil
-                ? .room(readers, isMember: isMember(of: room)) : .sidecarRoom(readers, sidecarRoom(room))
+            switch role {
+            case .front: return .room(readers, isMember: isMember(of: room))
+            case .sidecar(let sidecar): return .sidecarRoom(readers, sidecarRoom(room, sidecar))
+            }
         case .outsider:
             let isProtectedName =
                 !environment.latches.isEmpty
@@ -186,7 +181,7 @@ extension IRCConnectionMachine {
 
     /// Notifies a protected person, once for each room, that the room is not protected.
     private func notifyOfPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: MachineOutput) {
-        guard policy.demandsProtection, environment.peers == nil, message.body.kind == .text,
+        guard policy.demandsProtection, !role.isSidecar, message.body.kind == .text,
             case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
             plainRooms.insert(ExactText(name)).inserted
         else { return }
@@ -213,18 +208,15 @@ extension IRCConnectionMachine {
         _ message: OutboundMessage, to recipient: Recipient, _ judged: Verdict?, _ now: Timestamp, _ out: MachineOutput
     ) {
         note(recipient, message.target, message.body.text, now)
-        if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
+        if case .sidecar(let sidecar) = role,
+            asksFirst(message, recipient, sidecar, now, out) || waitsForKeys(message, recipient, sidecar, now, out)
+        {
+            return
+        }
         switch judged ?? verdict(recipient, message) {
         // The message would have to be written as a new line, which would change this name.
         case .plaintext where !isNameable(message.target): refuse(.name, message, out)
-        case .plaintext where isTooEarly(message, now, out):
-            environment.tally.add(TallyKind(Refusal.room))
-            let text = Notices.roomJustPlain(message.target)
-            reply(404, [message.target], text, label: message.clientLabel, out)
-        case .plaintext:
-            environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
-            notifyOfPlainRoom(message, recipient, out)
-            forward(withAnnouncement(message, to: recipient, now).line, now, out)
+        case .plaintext: sendPlaintext(message, to: recipient, now, out)
         case .refuse(let refusal):
             refuse(refusal, message, out)
         case .seal(let peer):
@@ -233,30 +225,51 @@ extension IRCConnectionMachine {
         scheduleWake(now, out)
     }
 
+    private func sendPlaintext(
+        _ message: OutboundMessage, to recipient: Recipient, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        var message = message
+        if case .sidecar(let sidecar) = role {
+            if isTooEarly(message, sidecar, now, out) {
+                environment.tally.add(TallyKind(Refusal.room))
+                let text = Notices.roomJustPlain(message.target)
+                return reply(404, [message.target], text, label: message.clientLabel, out)
+            }
+            message = withAnnouncement(message, to: recipient, sidecar, now)
+        }
+        environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+        notifyOfPlainRoom(message, recipient, out)
+        forward(message.line, now, out)
+    }
+
     package func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Timestamp, _ out: MachineOutput) {
         if message.body.kind == .tagsOnly, !carriesContent(message) {
             // Typing and similar: not worth an envelope, and the backend must not see it either.
             environment.tally.add(.strippedText)
             return
         }
-        if environment.peers != nil, waitsForAnswer(message, peer, now, out) { return }
-        notifyOfOtherName(of: peer, message.target, out)
+        if case .sidecar(let sidecar) = role {
+            if waitsForAnswer(message, peer, sidecar, now, out) { return }
+            notifyOfOtherName(of: peer, message.target, sidecar, out)
+        }
         // The recipient may just have returned; held requests are sent first.
         releaseHeld(now, out)
-        if environment.peers != nil, let room = peer.roomName { beforeSealing(in: room, message.target, now, out) }
-        let ticket = outbound.reserve()
-        seals[ticket] = PendingSeal(
-            target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer, verb: message.verb
-        )
+        if case .sidecar(let sidecar) = role, let room = peer.roomName {
+            beforeSealing(in: room, message.target, sidecar, now, out)
+        }
+        let ticket = outbound.beginSeal(
+            PendingSeal(
+                target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer,
+                verb: message.verb))
         let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"
         var job = SealJob(
             connection: id, ticket: ticket, sender: account, recipient: peer, target: message.target,
             senderName: support.caseMapping.fold(nick ?? ""),
             recipientName: support.caseMapping.fold(message.target), verb: verb, body: message.body,
             capacity: lineCapacity(verb: verb, target: message.target))
-        if environment.peers != nil, let room = peer.roomName {
-            job.members = readers(in: room)
-            job.latchesRoom = hasFront
+        if case .sidecar(let sidecar) = role, let room = peer.roomName {
+            job.members = readers(in: room, sidecar)
+            job.latchesRoom = sidecar.front.isReady
         }
         out.jobs.append(.seal(job))
     }
@@ -280,19 +293,13 @@ extension IRCConnectionMachine {
         environment.tally.add(TallyKind(refusal))
         let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
         var text = Notices.refusal(refusal, target: message.target, texts: settings.texts)
-        if environment.peers != nil, let room = room(message.target)?.name, isProtected(room: room) {
+        if role.isSidecar, let room = room(message.target)?.name, isProtected(room: room) {
             text += " " + Notices.wayBack(room)
         }
         reply(numeric, [message.target], text, label: message.clientLabel, out)
     }
 
     // MARK: Helpers
-
-    /// The names in a list, as written. Split by bytes, as servers do: one Swift `Character` may contain a comma.
-    package func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
-        line.slice(targets).readableBytesView.split(separator: UInt8(ascii: ","))
-            .map { String(decoding: $0, as: UTF8.self) }
-    }
 
     /// The client-only tags of a line, unchanged.
     private func clientTags(_ line: IRCLine) -> [UInt8] {
@@ -321,7 +328,7 @@ extension IRCConnectionMachine {
     private func observed(
         _ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>
     ) -> ObservedRecipient {
-        if environment.peers == nil {
+        if !role.isSidecar {
             if !isNameable(target) { return .name }
             if CTCP(text) == .dcc { return .directConnection }
         }
@@ -330,7 +337,7 @@ extension IRCConnectionMachine {
         case .outsider: return .outsider
         case .exempt: return .exempt
         case .room(let room):
-            guard environment.peers == nil, let name = room.roomName, !isMember(of: name) else { return .room }
+            guard !role.isSidecar, let name = room.roomName, !isMember(of: name) else { return .room }
             return .notInRoom
         }
     }

@@ -59,8 +59,8 @@ extension IRCConnectionMachine {
         case .unknown: return false
         case .waits(let ticket):
             let presence = environment.rooms.presence(of: id, in: room.name)
-            copies[ticket] = PendingCopy(
-                line: line, raw: raw, context: OpeningContext(account: account, room: room.account, presence: presence))
+            let context = OpeningContext(account: account, room: room.account, presence: presence)
+            inbound.awaitCopy(PendingCopy(line: line, raw: raw, context: context), at: ticket)
         case .opened(let message):
             let isKnown = message.hasDelivery(for: account)
             let presence = isKnown ? nil : environment.rooms.presence(of: id, in: room.name)
@@ -80,7 +80,7 @@ extension IRCConnectionMachine {
     }
 
     /// Whether this connection takes part: only hosted devices open its envelopes, as for the other members.
-    private var sharesOpenings: Bool { environment.peers == nil && clientDevice.id == nil }
+    private var sharesOpenings: Bool { role.clientDevice == nil && !role.isSidecar }
 
     /// Announces that this connection sends a line of a room to the vault, so that others wait for the result.
     func announceOpening(_ line: IRCLine, at context: OpeningContext, _ now: Timestamp) -> OpenedMessages.Line? {
@@ -90,7 +90,7 @@ extension IRCConnectionMachine {
 
     /// Another connection's result has arrived. If there is no copy, this connection sends the line to the vault.
     package func copied(_ ticket: UInt64, _ message: OpenedMessage?, _ now: Timestamp, _ out: MachineOutput) {
-        guard let copy = copies.removeValue(forKey: ticket) else { return }
+        guard let copy = inbound.endAwaiting(ticket) else { return }
         if !shows(message, ticket, copy) {
             let text = copy.line.parameter(1).map { Array(copy.line.slice($0).readableBytesView) } ?? []
             if case .whole(let bytes) = Armour.parse(text[...]) {
@@ -99,7 +99,7 @@ extension IRCConnectionMachine {
                 inbound.resolve(ticket, with: [])
             }
         }
-        while copies.isEmpty, let next = postponed.popFirst() { open(next, now, out) }
+        while let next = inbound.nextPostponed() { open(next, now, out) }
     }
 
     /// Resolves the ticket with a message if the message is for this connection; returns whether it is.
@@ -121,7 +121,7 @@ extension IRCConnectionMachine {
             }
             switch answer {
             case .waits:
-                copies[next.ticket] = next.copy
+                inbound.awaitCopy(next.copy, at: next.ticket)
                 return
             case .opened(let message): if shows(message, next.ticket, next.copy) { return }
             case .unknown: shared = announceOpening(line, at: next.copy.context, now)

@@ -6,8 +6,8 @@
 // received keys waits for the peer's, for ``KeyExchange/patience`` at most. If both ends start at the same time, the
 // session of the lower key stays: see `SessionRecord` in DoubleRatchet.
 
-package import Devices
-package import Envelope
+import Devices
+import Envelope
 import IRCCodec
 import NIOCore
 package import Protection
@@ -95,6 +95,9 @@ package struct KeyExchange {
         return true
     }
 
+    /// A member has joined a room: the announcement there is due again.
+    mutating func memberJoined(_ room: String) { announced[room] = nil }
+
     /// Notes that the beginning of a session is sent to a peer.
     mutating func awaitAnswer(of peer: AccountID, now: Int64) {
         unanswered = unanswered.filter { $0.value > now }
@@ -120,48 +123,24 @@ package struct KeyExchange {
 }
 
 extension IRCConnectionMachine {
-    // MARK: Identity
-
-    /// The names under which a folded nick may be known, the most likely first.
-    func accountNames(_ nick: String) -> [AccountID] {
-        (nickAccounts.account(of: nick).map { [.services($0)] } ?? []) + [.nick(nick)]
-    }
-
-    /// The person behind a folded nick, by the known keys: first the last sender under it, then the backend's account.
-    package func person(_ nick: String, _ peers: PeerCache) -> Recipient {
-        let seen = [newNicks[nick], environment.latches.peer(named: nick, for: .own)]
-        let names = seen.compactMap { $0 } + accountNames(nick)
-        guard let peer = names.lazy.compactMap({ peers[$0] }).first else { return .outsider }
-        return peer.offered == nil ? .capable(peer.name) : .changed(peer.name)
-    }
-
     /// Notifies the person, once, that messages to a nick are encrypted for keys known under another name.
-    func notifyOfOtherName(of peer: AccountID, _ target: String, _ out: MachineOutput) {
+    func notifyOfOtherName(of peer: AccountID, _ target: String, _ sidecar: SidecarConnection, _ out: MachineOutput) {
         let nick = support.caseMapping.fold(target)
-        guard environment.peers != nil, peer.roomName == nil, peer != .nick(nick), peer != .services(nick) else {
-            return
-        }
-        if exchange.named.count >= 10_000 { exchange.named.removeAll() }
-        guard exchange.named.insert("\(nick) \(peer.text)") else { return }
+        guard peer.roomName == nil, peer != .nick(nick), peer != .services(nick) else { return }
+        if sidecar.exchange.named.count >= 10_000 { sidecar.exchange.named.removeAll() }
+        guard sidecar.exchange.named.insert("\(nick) \(peer.text)") else { return }
         notify(Notices.sealedFor(target, name: peer.displayName), out)
-    }
-
-    /// Whether a folded nick belongs to a peer with an established session. Its plaintext may come from someone else.
-    package func isKnownPeer(_ nick: String) -> Bool {
-        guard let peers = environment.peers else { return false }
-        switch person(nick, peers) {
-        case .capable(let name), .changed(let name): return peers[name]?.isEstablished == true
-        default: return false
-        }
     }
 
     // MARK: Announcement
 
     /// Adds the announcement to a plaintext message if one is due.
-    func withAnnouncement(_ message: OutboundMessage, to recipient: Recipient, _ now: Timestamp) -> OutboundMessage {
+    func withAnnouncement(
+        _ message: OutboundMessage, to recipient: Recipient, _ sidecar: SidecarConnection, _ now: Timestamp
+    ) -> OutboundMessage {
         var isUnknown = recipient == .outsider
         if case .room = recipient { isUnknown = true }
-        guard environment.peers != nil, !hasFront, isUnknown, message.verb == "PRIVMSG",
+        guard sidecar.isOnBareServer, isUnknown, message.verb == "PRIVMSG",
             message.body.kind == .text, CTCP(message.body.text) == nil
         else { return message }
         let nick = support.caseMapping.fold(message.target)
@@ -172,7 +151,7 @@ extension IRCConnectionMachine {
         let length = message.body.text.count + Announcement.marker.count
         guard !isService, nick != self.nick.map(support.caseMapping.fold),
             hasTags || length <= lineCapacity(verb: message.verb, target: message.target),
-            exchange.isAnnouncementDue(nick, now: now.monotonic)
+            sidecar.exchange.isAnnouncementDue(nick, now: now.monotonic)
         else { return message }
         var announcing = message
         if hasTags {
@@ -188,18 +167,19 @@ extension IRCConnectionMachine {
     /// - Parameter verb: the verb of lines whose announcement is answered.
     /// - Returns: the line without the announcement; nil if it has none.
     func receiveAnnouncement(
-        _ line: IRCLine, _ text: [UInt8], verb: VerbKey = .privmsg, _ now: Timestamp, _ out: MachineOutput
+        _ line: IRCLine, _ text: [UInt8], verb: VerbKey = .privmsg, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
     ) -> (line: IRCLine, raw: ByteBuffer, text: [UInt8])? {
         let tags = line.tags.isEmpty ? [] : line.tagList
         let isTagged = tags.contains { $0.key == Announcement.tag }
         guard isTagged || Announcement.stripped(text) != nil, line.sourceIsPerson else { return nil }
         let source = line.folded(line.sourceNick, support.caseMapping)
         let target = line.text(0).map(support.caseMapping.fold) ?? ""
-        let isHere = target == nick.map(support.caseMapping.fold) || roomMembers.contains(source, in: target)
+        let isHere = target == nick.map(support.caseMapping.fold) || sidecar.people.isMember(source, of: target)
         if isHere, line.key == verb, source != nick.map(support.caseMapping.fold),
-            room(target) == nil || environment.peers.map({ person(source, $0) }) == .outsider
+            room(target) == nil || sidecar.people.person(source) == .outsider
         {
-            introduce(to: line.string(line.sourceNick), now, out)
+            introduce(to: line.string(line.sourceNick), sidecar, now, out)
         }
         let bare = Announcement.stripped(text) ?? text
         var raw = ByteBuffer()
@@ -214,19 +194,21 @@ extension IRCConnectionMachine {
     // MARK: Exchanging keys
 
     /// Sends an introduction to a person with a sidecar.
-    package func introduce(to target: String, _ now: Timestamp, _ out: MachineOutput) {
-        guard exchange.mayIntroduce(to: support.caseMapping.fold(target), now: now.monotonic) else { return }
-        exchange.lastTicket += 1
-        exchange.introductions[exchange.lastTicket] = target
+    func introduce(to target: String, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        guard sidecar.exchange.mayIntroduce(to: support.caseMapping.fold(target), now: now.monotonic) else { return }
+        sidecar.exchange.lastTicket += 1
+        sidecar.exchange.introductions[sidecar.exchange.lastTicket] = target
         out.jobs.append(
             .introduce(
-                connection: id, ticket: exchange.lastTicket,
+                connection: id, ticket: sidecar.exchange.lastTicket,
                 capacity: lineCapacity(verb: "NOTICE", target: target)))
     }
 
     /// Sends the introduction that the vault has prepared.
-    package func introduce(_ ticket: UInt64, _ bodies: [[UInt8]], _ now: Timestamp, _ out: MachineOutput) {
-        guard let target = exchange.introductions.removeValue(forKey: ticket) else { return }
+    func introduce(
+        _ ticket: UInt64, _ bodies: [[UInt8]], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        guard let target = sidecar.exchange.introductions.removeValue(forKey: ticket) else { return }
         for body in bodies {
             var line = ByteBuffer()
             if capabilities.has("message-tags") { line.writeTags([IRCTag(key: PawlCapability.tag, value: "")]) }
@@ -241,45 +223,52 @@ extension IRCConnectionMachine {
     /// Handles the event and the answer of an opened message.
     ///
     /// - Returns: the notices for the person.
-    package func learnt(_ opened: Opened, from nick: String, _ now: Timestamp, _ out: MachineOutput) -> [String] {
-        if opened.protection == .device, exchange.endAwaiting(opened.sender) { release(opened.sender, now, out) }
-        if let answer = opened.answer, exchange.mayAnswer(now: now.monotonic) {
-            control(answer.body, to: nick, device: answer.device, now, out)
-            if opened.protection != .device { exchange.awaitAnswer(of: opened.sender, now: now.monotonic) }
+    func learnt(
+        _ opened: Opened, from nick: String, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) -> [String] {
+        if opened.protection == .device, sidecar.exchange.endAwaiting(opened.sender) {
+            release(opened.sender, sidecar, now, out)
+        }
+        if let answer = opened.answer, sidecar.exchange.mayAnswer(now: now.monotonic) {
+            control(answer.body, to: nick, device: answer.device, sidecar, now, out)
+            if opened.protection != .device { sidecar.exchange.awaitAnswer(of: opened.sender, now: now.monotonic) }
         }
         guard let event = opened.event else { return [] }
         switch event {
         case .keysExchanged(let name), .renewed(let name):
-            release(name, now, out)
+            release(name, sidecar, now, out)
             if case .keysExchanged = event { return [Notices.keysExchanged(nick)] }
             return []
-        case .roomProtected(let room): return [Notices.roomProtected(room, readers: readers(in: room).count)]
+        case .roomProtected(let room):
+            return [Notices.roomProtected(room, readers: sidecar.people.readers(in: room).count)]
         case .adopted:
-            publish(out)
+            publish(sidecar, out)
             return [Notices.adopted]
         case .revoked: return [Notices.revoked]
         case .changed:
-            warnOfChange(nick, now, out)
+            warnOfChange(nick, sidecar, now, out)
             return [Notices.changedKeys(nick)]
         case .crossed(let isText):
-            if let own = environment.peers?.own,
-                exchange.mayIntroduce(to: support.caseMapping.fold(nick), now: now.monotonic)
+            if let own = sidecar.peers.own,
+                sidecar.exchange.mayIntroduce(to: support.caseMapping.fold(nick), now: now.monotonic)
             {
-                control(ControlMessage.ready(own.deviceList).body, to: nick, device: nil, now, out)
+                control(ControlMessage.ready(own.deviceList).body, to: nick, device: nil, sidecar, now, out)
             }
             if isText { environment.tally.add(.openUnknownSender) }
             return isText ? [Notices.crossed(nick)] : []
         case .otherName(let name): return [Notices.otherName(nick, of: name.displayName)]
         case .asked(let request):
-            asked(request, by: nick, now, out)
+            asked(request, by: nick, sidecar, now, out)
             return []
         }
     }
 
     /// Sends a peer with new keys the announcement that they are not accepted yet: its sidecar cannot know that.
-    private func warnOfChange(_ nick: String, _ now: Timestamp, _ out: MachineOutput) {
+    private func warnOfChange(_ nick: String, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
         let folded = support.caseMapping.fold(nick)
-        guard !hasFront, exchange.warned.count < KeyExchange.nickLimit, exchange.warned.insert(folded) else { return }
+        guard sidecar.isOnBareServer, sidecar.exchange.warned.count < KeyExchange.nickLimit,
+            sidecar.exchange.warned.insert(folded)
+        else { return }
         var line = ByteBuffer(string: "NOTICE \(nick) :")
         line.writeBytes(Armour.marker)
         line.writeString(Notices.newKeysAnnouncement + "\r\n")
@@ -289,13 +278,15 @@ extension IRCConnectionMachine {
     /// Sends a control message to one device, or to all devices of a person.
     ///
     /// - Parameter device: nil for all devices.
-    package func control(_ body: Body, to nick: String, device: DeviceID?, _ now: Timestamp, _ out: MachineOutput) {
+    func control(
+        _ body: Body, to nick: String, device: DeviceID?, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) {
         let folded = support.caseMapping.fold(nick)
-        let peer = environment.peers.map { person(folded, $0) }
         var name = AccountID.nick(folded)
-        if case .capable(let known) = peer { name = known }
-        let ticket = outbound.reserve()
-        seals[ticket] = PendingSeal(target: nick, clientLabel: nil, body: body, peer: name, verb: "NOTICE")
+        if case .capable(let known) = sidecar.people.person(folded) { name = known }
+        let ticket = outbound.beginSeal(
+            PendingSeal(target: nick, clientLabel: nil, body: body, peer: name, verb: "NOTICE"))
         out.jobs.append(
             .seal(
                 SealJob(
@@ -305,88 +296,100 @@ extension IRCConnectionMachine {
     }
 
     /// Answers an envelope that could not be opened: its sender may have old keys of this sidecar.
-    package func notOpened(_ failure: OpenFailure, _ open: PendingOpen, _ now: Timestamp, _ out: MachineOutput) {
+    func notOpened(
+        _ failure: OpenFailure, _ open: PendingOpen, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) {
         if failure == .olderVersion {
             // The sender's program shows a notice too when it receives the newer form of introduction.
-            if exchange.outdated.count >= 10_000 { exchange.outdated.removeAll() }
-            if exchange.outdated.insert(support.caseMapping.fold(open.sourceNick)) {
-                introduce(to: open.sourceNick, now, out)
+            if sidecar.exchange.outdated.count >= 10_000 { sidecar.exchange.outdated.removeAll() }
+            if sidecar.exchange.outdated.insert(support.caseMapping.fold(open.sourceNick)) {
+                introduce(to: open.sourceNick, sidecar, now, out)
             }
         } else if let room = room(open.target) {
-            guard roomMembers.contains(support.caseMapping.fold(open.sourceNick), in: room.name) else { return }
-            if failure == .unknownSender { introduce(to: open.sourceNick, now, out) }
-            if failure == .keyMissing { askForKey(of: room.name, from: open.sourceNick, now, out) }
+            guard sidecar.people.isMember(support.caseMapping.fold(open.sourceNick), of: room.name) else { return }
+            if failure == .unknownSender { introduce(to: open.sourceNick, sidecar, now, out) }
+            if failure == .keyMissing { askForKey(of: room.name, from: open.sourceNick, sidecar, now, out) }
         } else if failure == .unknownSender || failure == .notAuthentic {
-            introduce(to: open.sourceNick, now, out)
+            introduce(to: open.sourceNick, sidecar, now, out)
         }
     }
 
     // MARK: Waiting for keys
 
     /// Holds a message until there is a session with its recipient, whose keys are known.
-    package func keysMissing(_ ticket: UInt64, _ now: Timestamp, _ out: MachineOutput) {
-        guard let seal = seals.removeValue(forKey: ticket) else { return }
-        outbound.resolve(ticket, with: [])
+    func keysMissing(_ ticket: UInt64, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        guard let seal = outbound.cancelSeal(ticket) else { return }
         guard seal.body.kind != .control else { return }
         let message = OutboundMessage(
             verb: seal.verb, target: seal.target, body: seal.body, clientLabel: seal.clientLabel, tags: [])
-        guard exchange.waiting.count < settings.heldLines else { return refuseForKeys(message, out) }
-        wait(.init(message: message, peer: seal.peer), now, out)
-        introduce(to: seal.target, now, out)
+        guard sidecar.exchange.waiting.count < settings.heldLines else { return refuseForKeys(message, out) }
+        wait(.init(message: message, peer: seal.peer), sidecar, now, out)
+        introduce(to: seal.target, sidecar, now, out)
     }
 
-    private func wait(_ entry: KeyExchange.Waiting, _ now: Timestamp, _ out: MachineOutput) {
-        exchange.waiting.append(entry)
-        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
+    private func wait(
+        _ entry: KeyExchange.Waiting, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        sidecar.exchange.waiting.append(entry)
+        sidecar.exchange.deadline = sidecar.exchange.deadline ?? now.monotonic + KeyExchange.patience
         scheduleWake(now, out)
     }
 
     /// Whether a message waits because the recipient has just been sent an introduction.
-    func waitsForKeys(_ message: OutboundMessage, _ recipient: Recipient, _ now: Timestamp, _ out: MachineOutput)
-        -> Bool
-    {
+    func waitsForKeys(
+        _ message: OutboundMessage, _ recipient: Recipient, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) -> Bool {
         let nick = support.caseMapping.fold(message.target)
-        guard environment.peers != nil, recipient == .outsider, outage == nil,
-            exchange.introduced.contains(where: { $0.nick == nick && $0.at + KeyExchange.patience > now.monotonic }),
-            exchange.waiting.count < settings.heldLines, message.body.kind == .text
+        guard recipient == .outsider, !phase.isSuspended,
+            sidecar.exchange.introduced.contains(where: {
+                $0.nick == nick && $0.at + KeyExchange.patience > now.monotonic
+            }),
+            sidecar.exchange.waiting.count < settings.heldLines, message.body.kind == .text
         else { return false }
-        wait(.init(message: message), now, out)
+        wait(.init(message: message), sidecar, now, out)
         return true
     }
 
     /// Whether a message waits because its recipient has not yet answered the beginning of the session.
-    func waitsForAnswer(_ message: OutboundMessage, _ peer: AccountID, _ now: Timestamp, _ out: MachineOutput) -> Bool {
-        guard exchange.awaitsAnswer(of: peer, now: now.monotonic), outage == nil, message.body.kind == .text,
-            exchange.waiting.count < settings.heldLines
+    func waitsForAnswer(
+        _ message: OutboundMessage, _ peer: AccountID, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) -> Bool {
+        guard sidecar.exchange.awaitsAnswer(of: peer, now: now.monotonic), !phase.isSuspended,
+            message.body.kind == .text,
+            sidecar.exchange.waiting.count < settings.heldLines
         else { return false }
-        wait(.init(message: message, peer: peer, isBegun: true), now, out)
+        wait(.init(message: message, peer: peer, isBegun: true), sidecar, now, out)
         return true
     }
 
-    private func release(_ peer: AccountID, _ now: Timestamp, _ out: MachineOutput) {
+    private func release(_ peer: AccountID, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
         func isReady(_ entry: KeyExchange.Waiting) -> Bool {
             if let waited = entry.peer { return waited == peer }
             let nick = support.caseMapping.fold(entry.message.target)
-            return environment.peers.map { person(nick, $0) } == .capable(peer)
+            return sidecar.people.person(nick) == .capable(peer)
         }
-        let ready = exchange.waiting.filter(isReady)
-        exchange.waiting.removeAll(where: isReady)
-        if exchange.waiting.isEmpty { exchange.deadline = nil }
+        let ready = sidecar.exchange.waiting.filter(isReady)
+        sidecar.exchange.waiting.removeAll(where: isReady)
+        if sidecar.exchange.waiting.isEmpty { sidecar.exchange.deadline = nil }
         for entry in ready { seal(entry.message, for: peer, now, out) }
     }
 
-    func giveUpKeys(_ now: Timestamp, _ out: MachineOutput) {
-        guard let deadline = exchange.deadline, deadline <= now.monotonic else { return }
-        exchange.deadline = nil
-        let overdue = exchange.waiting
-        exchange.waiting = []
+    func giveUpKeys(_ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        guard let deadline = sidecar.exchange.deadline, deadline <= now.monotonic else { return }
+        sidecar.exchange.deadline = nil
+        let overdue = sidecar.exchange.waiting
+        sidecar.exchange.waiting = []
         for entry in overdue {
             if let peer = entry.peer {
                 if entry.isBegun {
                     // The peer is slow, or the beginning was lost: it is sent again before the waiting messages.
-                    if exchange.endAwaiting(peer), let own = environment.peers?.own {
+                    if sidecar.exchange.endAwaiting(peer), let own = sidecar.peers.own {
                         control(
-                            ControlMessage.ready(own.deviceList).body, to: entry.message.target, device: nil, now, out)
+                            ControlMessage.ready(own.deviceList).body, to: entry.message.target, device: nil, sidecar,
+                            now, out)
                     }
                     seal(entry.message, for: peer, now, out)
                 } else {
@@ -394,7 +397,7 @@ extension IRCConnectionMachine {
                 }
                 continue
             }
-            exchange.introduced.removeAll { $0.nick == support.caseMapping.fold(entry.message.target) }
+            sidecar.exchange.introduced.removeAll { $0.nick == support.caseMapping.fold(entry.message.target) }
             send(entry.message, now, out)
         }
     }

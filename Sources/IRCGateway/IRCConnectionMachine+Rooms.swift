@@ -18,13 +18,13 @@ extension IRCConnectionMachine {
 
     /// Whether the client sees itself in a room, also during an outage.
     package func isMember(of room: String) -> Bool {
-        rooms.contains(room) || rejoining.contains(room) || outage?.rooms.contains(room) == true
+        rooms.contains(room) || restoration.rooms.contains(room) || phase.outage?.rooms.contains(room) == true
     }
 
     /// Whether a held request can be sent to its recipient now.
     func isReachable(_ peer: AccountID, _ now: Timestamp) -> Bool {
         // A sidecar learns only from the server's answer whether the recipient is there.
-        if environment.peers != nil, peer.roomName == nil { return true }
+        if role.isSidecar, peer.roomName == nil { return true }
         return !isAwaited(peer, now) && (peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer))
     }
 
@@ -53,15 +53,7 @@ extension IRCConnectionMachine {
         guard let room = line.text(2), rooms.contains(support.caseMapping.fold(room)), let list = line.text(3) else {
             return
         }
-        environment.rooms.saw(listedNicks(list), in: support.caseMapping.fold(room))
-    }
-
-    /// The folded nicks in the text of RPL_NAMREPLY. Split by bytes, as the names of rooms are.
-    func listedNicks(_ list: String) -> [String] {
-        list.utf8.split(separator: UInt8(ascii: " ")).map { entry in
-            let nick = entry.drop { "~&@%+!".utf8.contains($0) }.prefix { $0 != UInt8(ascii: "!") }
-            return support.caseMapping.fold(String(decoding: nick, as: UTF8.self))
-        }
+        environment.rooms.saw(RoomMembers.nicks(in: list, support.caseMapping.fold), in: support.caseMapping.fold(room))
     }
 
     private func memberLeft(_ nick: String, from room: String) {
@@ -73,24 +65,19 @@ extension IRCConnectionMachine {
     }
 
     private func names(_ line: IRCLine, _ index: Int) -> [String] {
-        line.parameter(index).map { names(line, $0).map(support.caseMapping.fold) } ?? []
+        line.names(index).map(support.caseMapping.fold)
     }
 
     private func joined(_ room: String, _ now: Timestamp, _ out: MachineOutput) {
         rooms.insert(room)
         if policy.takesPart { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
-        let isHere: (RecoveredLine) -> Bool = { $0.room.map { ExactText($0) } == ExactText(room) }
-        let recovered = roomLines.filter(isHere)
-        if !recovered.isEmpty {
-            roomLines.removeAll(where: isHere)
-            for line in recovered { inbound.append(InboundEntry(line)) }
-        }
+        inbound.joined(room)
         releaseHeld(now, out)
     }
 
     private func left(_ room: String) {
         rooms.remove(room)
-        rejoining.remove(room)
+        restoration.remove(room)
         environment.rooms.remove(id, as: foldedNick, from: room)
         history.left(room)
     }
@@ -108,7 +95,7 @@ extension IRCConnectionMachine {
 
     /// Removes the connection from all its rooms.
     package func leaveRooms() {
-        for room in rooms.union(rejoining).union(outage?.rooms ?? []).lazy.map(\.text) {
+        for room in rooms.union(restoration.rooms).union(phase.outage?.rooms ?? []).lazy.map(\.text) {
             environment.rooms.remove(id, as: foldedNick, from: room)
         }
         rooms.removeAll()

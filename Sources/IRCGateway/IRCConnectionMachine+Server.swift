@@ -13,22 +13,21 @@ extension IRCConnectionMachine {
     /// Handles one line of the backend.
     func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
         guard let line = parse(raw, content) else {
-            if outage == nil { deliver(raw, out) }
+            if !phase.isSuspended { deliver(raw, out) }
             return
         }
-        if outage != nil { return resumptionLine(line, raw, now, out) }
+        if phase.isSuspended { return resumptionLine(line, raw, now, out) }
         if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
-        if environment.peers != nil {
-            nickAccounts.learn(line, tagsAccounts: capabilities.has("account-tag"), support)
-            trackMembers(line)
-            if line.key == .join || line.key.numeric == 366 { askForRooms(now, out) }
-        }
+        if case .sidecar(let sidecar) = role { follow(line, sidecar, now, out) }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return serverMessage(line, raw, now, out)
         case .kill:
-            isKilled = isKilled || line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
+            if line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold) {
+                registration.killed()
+            }
         case .cap: return serverCAP(line, raw, now, out)
-        case .pawl where capabilities.has(PawlCapability.name): return frontLine(line, now, out)
+        case .pawl where capabilities.has(PawlCapability.name):
+            if case .sidecar(let sidecar) = role { return frontLine(line, sidecar, now, out) }
         case .pong where pong(line, out): return
         case .batch: trackHistory(line, now, out)
         default: break
@@ -38,12 +37,25 @@ extension IRCConnectionMachine {
             if numeric == 1, capabilities.awaitsFirstAnswer { giveUpNegotiation(now, out) }
             guard !consumes(numeric, line, raw, now, out) else { return }
         }
-        if line.key == .error, !isKill(line), outlivesBackend { return }
-        if !answersRejoin(line, out), isShown(line), let translated = translated(line, raw) {
+        if line.key == .error {
+            noteKill(line)
+            if outlivesBackend { return }
+        }
+        if !answersRepeated(line, out), isShown(line), let translated = translated(line, raw) {
             deliver(translated, out)
         }
         trackServer(line, now, out)
-        noteMembers(line, now, out)
+        if case .sidecar(let sidecar) = role { noteMembers(line, sidecar, now, out) }
+    }
+
+    /// Follows the people and members in a line, and requests the keys of new ones.
+    private func follow(_ line: IRCLine, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        sidecar.people.learn(line, own: foldedNick, tagsAccounts: capabilities.has("account-tag"), support)
+        if line.key == .join {
+            // The new member may have a sidecar.
+            for room in line.names(0) { sidecar.exchange.memberJoined(support.caseMapping.fold(room)) }
+        }
+        if line.key == .join || line.key.numeric == 366 { askForRooms(sidecar, now, out) }
     }
 
     // MARK: State
@@ -83,13 +95,11 @@ extension IRCConnectionMachine {
         }
     }
 
-    /// Whether an operator of the backend has ended this connection, so that there is no outage.
+    /// Notes that an operator of the backend has ended this connection, so that there is no outage.
     ///
     /// Some servers send KILL, others only an ERROR with that text.
-    private func isKill(_ line: IRCLine) -> Bool {
-        let words = line.parameters.last.map(line.string)?.lowercased() ?? ""
-        if words.contains("killed") { isKilled = true }
-        return isKilled
+    private func noteKill(_ line: IRCLine) {
+        if line.parameters.last.map(line.string)?.lowercased().contains("killed") == true { registration.killed() }
     }
 
     /// Whether the source of a line is this connection's own nick.
@@ -119,7 +129,7 @@ extension IRCConnectionMachine {
         guard isOver, capabilities.owesEnd, capabilities.lateLists == 0 else { return }
         // The negotiation was given up, and the backend has answered late: it waits for CAP END.
         capabilities.owesEnd = false
-        if !isRegistered || outage != nil { out.upstream.writeString("CAP END\r\n") }
+        if !isRegistered || phase.isSuspended { out.upstream.writeString("CAP END\r\n") }
     }
 
     func refusesCAP(_ numeric: Int, _ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) -> Bool {
@@ -143,13 +153,12 @@ extension IRCConnectionMachine {
         if refusesCAP(numeric, line, now, out) { return true }
         if numeric == 908, settings.visibility.hidesExternal { return showMechanisms(line, out) }
         if IRCRouteTable.whois.contains(numeric), answersProbe(numeric, line, now, out) { return true }
-        guard let span = line.parameter(1), !outstanding.entries.isEmpty else { return false }
+        guard let span = line.parameter(1), !outbound.outstanding.isEmpty else { return false }
         let target = line.folded(span, support.caseMapping)
-        guard let id = outstanding.unlabelled(target), var entry = outstanding[id] else { return false }
+        guard let id = outbound.outstanding.unlabelled(target) else { return false }
         let isError = IRCRouteTable.messageErrors.contains(numeric)
         guard isError || numeric == 301 else { return false }
-        let repeated = !entry.repliesShown.insert(numeric).inserted
-        outstanding[id] = entry
+        let repeated = !outbound.outstanding.answered(id, numeric: numeric)
         if isError { refused(id, reason: errorText(numeric, line), out) }
         return repeated
     }
@@ -173,15 +182,15 @@ extension IRCConnectionMachine {
         if let label = line.tag("label"), label.hasPrefix(labelPrefix + "-") {
             request = UInt64(label.split(separator: "-").dropFirst().first ?? "") ?? 0
         } else if let batch = line.tag("batch") {
-            request = outstanding.batches[batch]
+            request = outbound.outstanding.request(ofBatch: batch)
         }
         // A message of another person is never an answer, whatever label it has.
         guard let id = request, !line.key.isText || !line.sourceIsPerson || isSelf(line) else { return false }
         if line.key == .batch, let reference = line.text(0), reference.hasPrefix("+") {
-            outstanding.batches[String(reference.dropFirst())] = id
+            outbound.outstanding.beginBatch(String(reference.dropFirst()), of: id)
             return true
         }
-        guard outstanding[id] != nil else { return true }
+        guard outbound.outstanding[id] != nil else { return true }
         answered(id, line, out)
         return true
     }
@@ -191,27 +200,23 @@ extension IRCConnectionMachine {
         if line.key == .ack {
             return refuseByFilter(id, out)
         }
-        guard var entry = outstanding[id] else { return }
         let numeric = line.key.numeric ?? 0
-        let repeated = !entry.repliesShown.insert(numeric).inserted
-        outstanding[id] = entry
-        if !repeated { deliver(relabelled(line, entry.outbound.clientLabel), out) }
+        if outbound.outstanding.answered(id, numeric: numeric) {
+            deliver(relabelled(line, outbound.outstanding[id]?.outbound.clientLabel), out)
+        }
         let isRefusal = line.key == .fail || line.key == .notice || IRCRouteTable.messageErrors.contains(numeric)
         if isRefusal { refused(id, reason: errorText(numeric, line), out) }
     }
 
     private func refuseByFilter(_ id: UInt64, _ out: MachineOutput) {
-        guard let entry = outstanding[id], !entry.failed else { return }
+        guard let entry = outbound.outstanding[id], !entry.failed else { return }
         let target = entry.outbound.request.target
         reply(531, [target], Notices.filtered(target: target), label: entry.outbound.clientLabel, out)
         refused(id, reason: "the server accepted it without an echo", out)
     }
 
     private func echoed(_ id: UInt64, _ line: IRCLine, _ out: MachineOutput) {
-        guard var entry = outstanding[id] else { return }
-        entry.echoesMissing -= 1
-        outstanding[id] = entry
-        guard entry.echoesMissing <= 0 else { return }
+        guard outbound.outstanding.echoed(id) else { return }
         acknowledge(id, remoteID: line.tag("msgid"), echo: line, out)
     }
 
@@ -221,7 +226,7 @@ extension IRCConnectionMachine {
         if line.key.isText, let span = line.parameter(1) {
             let body = Array(line.slice(span).readableBytesView)
             // A message to oneself arrives twice: as a delivery and, labelled, as an echo.
-            if Armour.hasMarker(body), let id = outstanding.matching(body: body), outstanding[id]?.isLabelled == false {
+            if Armour.hasMarker(body), let id = outbound.outstanding.unlabelled(body: body) {
                 echoed(id, line, out)
                 return true
             }
@@ -235,7 +240,7 @@ extension IRCConnectionMachine {
     /// Whether a line is for the client: not if it ends a batch that answers the gateway.
     private func isShown(_ line: IRCLine) -> Bool {
         guard line.key == .batch, let reference = line.text(0), reference.hasPrefix("-") else { return true }
-        return outstanding.batches.removeValue(forKey: String(reference.dropFirst())) == nil
+        return !outbound.outstanding.endBatch(String(reference.dropFirst()))
     }
 
     /// A line translated to the client's capabilities; nil if the client does not get such lines.
@@ -264,7 +269,7 @@ extension IRCConnectionMachine {
         // The tag for the protection of a message is accepted from a gateway, not from the backend.
         let tags = line.tagList.filter {
             switch $0.key {
-            case ProtectionMarks.tag: hasFront && $0.value == Protection.gateway.name
+            case ProtectionMarks.tag: role.hasFront && $0.value == Protection.gateway.name
             case "label": !$0.value.hasPrefix(labelPrefix + "-")
             default: true
             }

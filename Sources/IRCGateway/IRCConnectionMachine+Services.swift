@@ -30,7 +30,7 @@ extension IRCConnectionMachine {
         if services.probes[folded] != nil { return true }
         guard services.probes.count < ServiceDirectory.probeLimit else { return false }
         services.probes[folded] = .init(nick: nick, deadline: now.monotonic + ServiceDirectory.patience)
-        pacer.charge(64, now: now.monotonic)
+        outbound.charge(64, now: now.monotonic)
         out.upstream.writeString("WHOIS \(nick)\r\n")
         scheduleWake(now, out)
         return true

@@ -11,15 +11,14 @@ import StorePort
 extension IRCConnectionMachine {
     /// Whether nothing of this connection is in progress that would finish within a short time.
     package var isSettled: Bool {
-        guard isRegistered, outage == nil, !isUpstreamClosed else { return true }
-        return !awaitsLastPong && outbound.isEmpty && inbound.isEmpty && seals.isEmpty
-            && outstanding.entries.allSatisfy(\.value.failed)
+        guard isRegistered, phase.isOpen else { return true }
+        return outbound.isSettled && inbound.isEmpty
     }
 
     /// Sends a PING; its answer shows that the backend has delivered everything for this connection.
     package func askForLastPong(_ out: MachineOutput) {
-        guard isProtecting, isRegistered, outage == nil, !isUpstreamClosed else { return }
-        awaitsLastPong = true
+        guard isProtecting, isRegistered, phase.isOpen else { return }
+        outbound.outstanding.askForLastPong()
         out.upstream.writeString("PING :\(labelPrefix)-0\r\n")
     }
 
@@ -41,7 +40,8 @@ extension IRCConnectionMachine {
             }
         }
         var isCounted: Set<UInt64> = []
-        for entry in outbound.removeReady(where: { _ in true }) {
+        let unsent = outbound.takeUnsent()
+        for entry in unsent.entries {
             switch entry {
             case .request(let request) where request.body?.kind == .control: isCounted.insert(request.request.id)
             case .request(let request):
@@ -50,14 +50,17 @@ extension IRCConnectionMachine {
             case .line(let raw): for target in targets(of: raw) { counts[target, default: (0, 0, 0)].lost += 1 }
             }
         }
-        for request in held { note(request.request, isSent: false) }
-        for (id, entry) in outstanding.entries where !entry.failed && !isCounted.contains(id) {
-            if entry.outbound.body?.kind != .control { note(entry.outbound.request, isSent: true) }
+        for request in unsent.held { note(request.request, isSent: false) }
+        for request in unsent.unacknowledged
+        where !isCounted.contains(request.request.id) && request.body?.kind != .control {
+            note(request.request, isSent: true)
         }
-        for seal in seals.values where seal.body.kind != .control {
+        for seal in unsent.seals where seal.body.kind != .control {
             counts[seal.target, default: (0, 0, 0)].lost += 1
         }
-        for waiting in exchange.waiting { counts[waiting.message.target, default: (0, 0, 0)].lost += 1 }
+        if case .sidecar(let sidecar) = role {
+            for waiting in sidecar.exchange.waiting { counts[waiting.message.target, default: (0, 0, 0)].lost += 1 }
+        }
         for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
             if count.lost > 0 { notify(Notices.notSentAtStop(count.lost, target: target.text), out) }
             if count.doubtful > 0 { notify(Notices.perhapsSentAtStop(count.doubtful, target: target.text), out) }
@@ -67,14 +70,16 @@ extension IRCConnectionMachine {
 
     /// Whether a request is sent after the next start: the backend vouches for both accounts. Always in a sidecar.
     private func survives(_ request: Request) -> Bool {
-        if environment.peers != nil { return true }
-        return AccountID(text: request.account).isVerified && AccountID(text: request.peer).isVerified
+        switch role {
+        case .front: AccountID(text: request.account).isVerified && AccountID(text: request.peer).isVerified
+        case .sidecar: true
+        }
     }
 
     /// The targets of a line of the client; empty if it is not a message.
     private func targets(of raw: ByteBuffer) -> [String] {
         let content = raw.readableBytesView.prefix { $0 != 0x0D && $0 != 0x0A }.count
-        guard let line = parse(raw, content), line.key.isText, let targets = line.parameter(0) else { return [] }
-        return names(line, targets)
+        guard let line = parse(raw, content), line.key.isText else { return [] }
+        return line.names(0)
     }
 }

@@ -8,7 +8,6 @@
 // rises at run time applies to every connection. Nothing is counted or stored. After STARTTLS under `off` the stream is
 // opaque, and such a connection is closed if the policy rises.
 
-import DequeModule
 import Devices
 package import Envelope
 package import IRCCodec
@@ -31,7 +30,7 @@ package final class IRCConnectionMachine {
     /// Earlier accounts of this connection. Envelopes for them may still arrive.
     var previousAccounts: [AccountID] = []
     package var logouts = 0
-    package var isRegistered = false
+    var phase = BackendPhase()
     package var support = ServerSupport() {
         didSet { lastRoom = nil }
     }
@@ -46,60 +45,26 @@ package final class IRCConnectionMachine {
     private var policyVersion: UInt64
     package var policy: Policy
     package var capabilities = CapabilityNegotiation()
-    var negotiationTicket: OrderedQueue<OutboundEntry>.Ticket?
-    var negotiationDeadline: Int64?
 
     // Lines.
     var downstreamLines = LineSplitter(limit: IRCLimits.clientTagsLength + IRCLimits.lineLength)
     var upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
     /// Whether the client has begun TLS with the backend (STARTTLS under `off`), so that the bytes are unreadable.
     package var isOpaque = false
-    package var outbound = OrderedQueue<OutboundEntry>()
-    package var inbound = OrderedQueue<InboundEntry>()
-    package var pacer: Pacer
-    package var seals: [UInt64: PendingSeal] = [:]
-    package var opens: [UInt64: PendingOpen] = [:]
-    package var copies: [UInt64: PendingCopy] = [:]
-    /// Messages to rooms that arrived after those, in order.
-    var postponed: Deque<PostponedOpening> = []
-    /// Positions reserved for an account's waiting messages: the outbound ticket and its inbound ticket.
-    var recoveries: [UInt64: UInt64] = [:]
-    var outstanding = OutstandingRequests()
-    /// Requests that wait for their recipient or an operator, and those that must not overtake them.
-    package var held: [OutboundRequest] = []
-    var heldDeadline: Int64?
+    var outbound: OutboundLane
+    var inbound = InboundLane()
     package var assembler: FragmentAssembler?
     package var services = ServiceDirectory()
     package var observations = ObservationCounts()
     package var registration = Registration()
-    var isKilled = false
-    var outage: Outage?
-    /// When the last outage ended.
-    var returnedAt: Int64?
-    /// Verbs that were repeated after an outage and are not answered yet.
-    var repeatedVerbs: Set<VerbKey> = []
-    /// Rooms being joined again after an outage, folded. The client has never left them.
-    var rejoining: Set<ExactText> = []
+    var restoration = Restoration()
     /// Rooms that the backend has let this connection into, folded.
     package var rooms: Set<ExactText> = []
-    /// Lines from before a restart, for rooms that the client has not joined again.
-    var roomLines: [RecoveredLine] = []
     package var history = RoomHistory()
     var strippedVerbs: Set<VerbKey> = []
     /// Folded unprotected rooms for which a protected person has had the notice.
     var plainRooms: Set<ExactText> = []
-    /// In a sidecar: the accounts of nicks, and the state of key exchanges.
-    var nickAccounts = NickAccounts()
-    /// Folded new nicks of known people, from the changes of nick that this connection saw.
-    var newNicks: [ExactText: AccountID] = [:]
-    package var exchange = KeyExchange()
-    var roomMembers = RoomMembers()
-    package var front = FrontGateway()
-    /// In a front gateway: the state of the client's own device.
-    var clientDevice = ClientDevice()
-    var isUpstreamClosed = false
-    /// Whether the gateway is being stopped and the backend has not answered the last PING.
-    var awaitsLastPong = false
+    let role: ConnectionRole
 
     /// - Parameters:
     ///   - id: a random number that is never used twice. The account of a connection without a login contains it.
@@ -107,25 +72,32 @@ package final class IRCConnectionMachine {
         self.id = id
         self.environment = environment
         settings = environment.settings
-        account = environment.peers == nil ? .connection(id.value) : .own
+        role = ConnectionRole(environment.role, environment.latches)
+        account =
+            switch environment.role {
+            case .front: .connection(id.value)
+            case .sidecar: .own
+            }
         policyVersion = environment.policies.version
         policies = environment.policies.snapshot
         policy = policies.policy(of: nil)
-        pacer = Pacer(settings.flood)
+        outbound = OutboundLane(settings.flood)
         capabilities.visibility = settings.visibility
         capabilities.visibility.onlyTranslatable = isProtecting
-        capabilities.isCapable = environment.peers != nil
+        capabilities.isCapable = role.isSidecar
     }
 
+    var isRegistered: Bool { phase.isRegistered }
+
     /// Whether the gateway protects this connection's messages, and negotiates with the backend. Always in a sidecar.
-    package var isProtecting: Bool { policy.demandsProtection || environment.peers != nil }
+    package var isProtecting: Bool { policy.demandsProtection || role.isSidecar }
 
     // MARK: Events
 
     /// The backend has been reached.
     package func begin(at now: Timestamp, _ out: MachineOutput) {
         renewPolicy(now, out)
-        if outage != nil { resume(now, out) } else { negotiateIfNeeded(now, out) }
+        if phase.isSuspended { resume(now, out) } else { negotiateIfNeeded(now, out) }
     }
 
     /// Bytes from the client.
@@ -192,30 +164,48 @@ package final class IRCConnectionMachine {
         case .dropped(let id, let target): dropped(id, target, out)
         case .expired(let target, let count): expired(target, count, out)
         case .requestsWaiting: recoverWaiting(out)
-        case .directory(let number, let message): directoryAnswer(number, message, now, out)
-        case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
-        case .ask(let message): ask(message, out)
-        case .sessionsStarted(let ticket, let event, let answers): sessionsStarted(ticket, event, answers, now, out)
-        case .rooms(let answer): answer(roomReports())
-        case .askRoom(let job): askRoom(job, out)
-        case .roomAsked(let job, let body): roomAsked(job, body, now, out)
-        case .controlMessage(let name, let body): control(body, to: name.displayName, device: nil, now, out)
-        case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
-        case .keysMissing(let ticket): keysMissing(ticket, now, out)
+        case .directory(let number, let message):
+            guard case .front(let device) = role else { preconditionFailure("a sidecar has no directory") }
+            directoryAnswer(number, message, device, now, out)
+        case .proven(let number, let proven, let oneTime):
+            guard case .front(let device) = role else { preconditionFailure("a sidecar has no directory") }
+            self.proven(number, proven, oneTime, device, now, out)
+        case .sidecar(let reply):
+            guard case .sidecar(let sidecar) = role else { preconditionFailure("a reply for a sidecar") }
+            answered(reply, sidecar, now, out)
         }
         pump(now, out)
         flushInbound(now, out)
     }
 
+    /// A reply that only a sidecar gets.
+    private func answered(
+        _ reply: SidecarReply, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        switch reply {
+        case .ask(let message): ask(message, sidecar, out)
+        case .sessionsStarted(let ticket, let event, let answers):
+            sessionsStarted(ticket, event, answers, sidecar, now, out)
+        case .rooms(let answer): answer(roomReports(sidecar))
+        case .askRoom(let job): askRoom(job, out)
+        case .roomAsked(let job, let body): roomAsked(job, body, sidecar, now, out)
+        case .controlMessage(let name, let body): control(body, to: name.displayName, device: nil, sidecar, now, out)
+        case .introduction(let ticket, let bodies): introduce(ticket, bodies, sidecar, now, out)
+        case .keysMissing(let ticket): keysMissing(ticket, sidecar, now, out)
+        }
+    }
+
     /// The time requested in ``MachineOutput/wakeAt`` has come.
     package func woken(at now: Timestamp, _ out: MachineOutput) {
         renewPolicy(now, out)
-        if let deadline = negotiationDeadline, deadline <= now.monotonic { giveUpNegotiation(now, out) }
+        if capabilities.isOverdue(now: now.monotonic) { giveUpNegotiation(now, out) }
         expireFragments(now, out)
         expireProbes(now, out)
         releaseHeld(now, out)
-        giveUpKeys(now, out)
-        giveUpQuestions(now, out)
+        if case .sidecar(let sidecar) = role {
+            giveUpKeys(sidecar, now, out)
+            giveUpQuestions(sidecar, now, out)
+        }
         flushObservations(now, out, force: false)
         pump(now, out)
         flushInbound(now, out)
@@ -230,13 +220,13 @@ package final class IRCConnectionMachine {
 
     /// The backend has ended its side.
     package func upstreamEnded(at now: Timestamp, _ out: MachineOutput) {
-        let isSurprised = isProtecting && isRegistered && !registration.isQuitting && !isKilled
-        if isSurprised, !outlivesBackend, !isUpstreamClosed { notify(Notices.loginNotRepeatable, out) }
-        isUpstreamClosed = true
+        let isSurprised = isProtecting && isRegistered && !registration.isEnding
+        if isSurprised, !outlivesBackend, !phase.isClosed { notify(Notices.loginNotRepeatable, out) }
+        leaveRooms()
+        phase.close()
         if let rest = upstreamLines.takePartial(), policy.takesPart { deliver(rest, out) }
         // The backend has released this nick, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
-        leaveRooms()
         giveBack(out)
         flushInbound(now, out)
     }
@@ -253,7 +243,7 @@ package final class IRCConnectionMachine {
     package var hasPendingLines: Bool { !outbound.isEmpty }
 
     /// Whether so many lines wait that the client should not be read.
-    package var isCongested: Bool { outbound.count + held.count >= settings.heldLines }
+    package var isCongested: Bool { outbound.count >= settings.heldLines }
 
     /// Whether so many lines wait that the backend should not be read.
     package var isDeliveryCongested: Bool { inbound.count >= settings.heldLines }
@@ -278,7 +268,7 @@ package final class IRCConnectionMachine {
         policyVersion = environment.policies.version
         policies = environment.policies.snapshot
         settings = environment.settings
-        pacer.renew(settings.flood)
+        outbound.renewPace(settings.flood)
         capabilities.visibility = settings.visibility
         applyPolicy(now, out)
     }
@@ -306,41 +296,32 @@ package final class IRCConnectionMachine {
     // MARK: The gateway's own negotiation
 
     private func negotiateIfNeeded(_ now: Timestamp, _ out: MachineOutput) {
-        guard outage == nil, isProtecting, capabilities.stage == .notStarted else { return }
+        guard !phase.isSuspended, isProtecting, capabilities.stage == .notStarted else { return }
         guard let line = capabilities.begin() else { return }
         out.upstream.writeString(line + "\r\n")
         guard !isRegistered else { return }
         // Registration waits until the gateway has its capabilities, or knows that the backend does not have them.
-        negotiationTicket = outbound.reserve()
-        capabilities.holdsClient = true
+        capabilities.hold(at: outbound.reserve())
         expectCapabilities(now, out)
     }
 
-    /// Ours: how long the session waits for an answer to CAP, in nanoseconds.
-    private static let capabilityPatience: Int64 = 5_000_000_000
-
     /// Sets the deadline for an answer to CAP.
     func expectCapabilities(_ now: Timestamp, _ out: MachineOutput) {
-        guard negotiationDeadline == nil else { return }
-        negotiationDeadline = now.monotonic + Self.capabilityPatience
+        capabilities.expectAnswer(now: now.monotonic)
         scheduleWake(now, out)
     }
 
     /// The backend has not answered CAP in time, or continues without an answer.
     func giveUpNegotiation(_ now: Timestamp, _ out: MachineOutput) {
-        negotiationDeadline = nil
         var answers: [String] = []
         capabilities.giveUp(answers: &answers)
         for answer in answers { deliver(answer, out) }
         finishNegotiation(now, out)
-        continueResumption(out)
+        continueResumption(now, out)
     }
 
     func finishNegotiation(_ now: Timestamp, _ out: MachineOutput) {
-        if negotiationTicket != nil { negotiationDeadline = nil }
-        guard let ticket = negotiationTicket else { return }
-        negotiationTicket = nil
-        capabilities.holdsClient = false
+        guard let ticket = capabilities.release() else { return }
         let end = capabilities.backendKnowsCAP == true ? [OutboundEntry.line(ByteBuffer(string: "CAP END\r\n"))] : []
         outbound.resolve(ticket, with: end)
         pump(now, out)
@@ -374,7 +355,7 @@ package final class IRCConnectionMachine {
     package func write(_ entry: InboundEntry, _ now: Timestamp, _ out: MachineOutput) {
         out.downstream.writeImmutableBuffer(entry.line)
         if let sequence = entry.sequence { out.delivered.append(sequence) }
-        guard entry.message != 0, environment.peers == nil else { return }
+        guard entry.message != 0, !role.isSidecar else { return }
         environment.requests.traces.note(.shown, of: entry.message, at: now.wall)
     }
 
@@ -386,18 +367,15 @@ package final class IRCConnectionMachine {
     }
 
     func scheduleWake(_ now: Timestamp, _ out: MachineOutput) {
-        if let negotiationDeadline { out.wake(at: negotiationDeadline) }
+        if let deadline = capabilities.deadline { out.wake(at: deadline) }
         if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
         if let deadline = history.assembler?.nextDeadline { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
-        if let deadline = front.awaitedUntil { out.wake(at: deadline) }
-        if let deadline = front.questions.values.map(\.deadline).min() { out.wake(at: deadline) }
-        if let deadline = exchange.deadline { out.wake(at: deadline) }
-        if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
-        if case .line = outbound.first { out.wake(at: pacer.nextSlot(now: now.monotonic)) }
-        if case .request = outbound.first {
-            out.wake(at: max(pacer.nextSlot(now: now.monotonic), now.monotonic + 5_000_000))
+        if case .sidecar(let sidecar) = role {
+            if let deadline = sidecar.front.nextDeadline { out.wake(at: deadline) }
+            if let deadline = sidecar.exchange.deadline { out.wake(at: deadline) }
         }
+        if let time = outbound.nextWake(now: now.monotonic) { out.wake(at: time) }
     }
 }

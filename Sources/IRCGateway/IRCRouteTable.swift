@@ -30,7 +30,7 @@ package enum RouteTreatment: Sendable, Equatable {
     case refuseText(parameter: Int)
     /// Refused.
     case refuse
-    /// The gateway answers or rewrites it (CAP, STARTTLS, AUTHENTICATE, PONG, WHOIS).
+    /// The gateway answers or rewrites it (CAP, STARTTLS, AUTHENTICATE), or notes it (WHOIS).
     case handled
     /// A command to services: forwarded, never stored, never logged.
     case secret
@@ -67,9 +67,10 @@ package enum IRCRouteTable {
         rows(
             "NICK JOIN MODE NAMES LIST WHO WHOWAS USERHOST USERIP ISON MONITOR WATCH SILENCE ACCEPT", .metadata, .pass),
         rows("DCCALLOW UNINVITE MARKREAD CHATHISTORY RENAME TITLE VHOST", .metadata, .pass),
-        rows("CAP STARTTLS AUTHENTICATE PONG WHOIS WEBIRC", .control, .handled),
+        rows("CAP STARTTLS AUTHENTICATE WHOIS", .control, .handled),
         rows(
-            "PING PASS OPER SERVICE MOTD RULES LUSERS VERSION STATS LINKS TIME TRACE ADMIN INFO SERVLIST", .control,
+            "PING PONG WEBIRC PASS OPER SERVICE MOTD RULES LUSERS VERSION STATS LINKS TIME TRACE ADMIN INFO SERVLIST",
+            .control,
             .pass),
         rows(
             "HELP HELPOP USERS MAP MODULES COMMANDS PROTOCTL SSLINFO ALLTIME OPERMOTD CHARCONV ERROR", .control, .pass),

@@ -30,7 +30,7 @@ package struct Exemption: Sendable, Equatable {
     package init(nick: String, proof: Proof) { (self.nick, self.proof) = (nick, proof) }
 }
 
-/// Settings that a reload can change.
+/// Settings that a reload can change. Those that the configuration has a key for have no default here.
 package struct IRCSettings: Sendable {
     /// The name of the network, bound into every envelope.
     package var network: String
@@ -42,15 +42,31 @@ package struct IRCSettings: Sendable {
     package var flood = Pacer.Limit.unlimited
     package var fragments = FragmentAssembler.Limits()
     /// Ours: lines of one client that may wait for a commit or for the backend before it is no longer read.
-    package var heldLines = 512
+    package var heldLines: Int
     /// How long a client stays connected during an outage of the backend, in milliseconds.
-    package var outagePatience: Int64 = 15 * 60 * 1000
+    package var outagePatience: Int64
     /// Whether the gateway sends clients a CTCP VERSION request when they register.
-    package var asksForVersion = false
+    package var asksForVersion: Bool
     /// How a sidecar marks messages that were end-to-end encrypted.
-    package var marks = ProtectionMarks.text
+    package var marks: ProtectionMarks
 
-    package init(network: String) { self.network = network }
+    package init(
+        network: String, heldLines: Int, outagePatience: Int64, asksForVersion: Bool, marks: ProtectionMarks
+    ) {
+        self.network = network
+        self.heldLines = heldLines
+        self.outagePatience = outagePatience
+        self.asksForVersion = asksForVersion
+        self.marks = marks
+    }
+}
+
+/// What the gateway is to its connections, with the keys of people's own devices that go with it.
+package enum IRCRole: Sendable {
+    /// In front of a backend, for all its users: with the published keys of their devices.
+    case front(DirectoryCache)
+    /// Beside one person's client: with the person's device and the known peers.
+    case sidecar(PeerCache)
 }
 
 /// The state that all connections of a gateway share. Thread-safe.
@@ -62,20 +78,16 @@ package final class IRCEnvironment: Sendable {
     package let latches: LatchTable
     package let requests: OutboxTables
     package let tally: Tally
-    /// The peers of a sidecar and their devices; nil in a gateway.
-    package let peers: PeerCache?
-    /// The public keys of people's own devices; nil in a sidecar.
-    package let directory: DirectoryCache?
+    package let role: IRCRole
     private let current: Mutex<IRCSettings>
 
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
         rooms: RoomTable = RoomTable(), opened: OpenedMessages = OpenedMessages(), tally: Tally = Tally(),
-        peers: PeerCache? = nil, directory: DirectoryCache? = nil, requests: OutboxTables = OutboxTables()
+        role: IRCRole = .front(DirectoryCache()), requests: OutboxTables = OutboxTables()
     ) {
         self.requests = requests
-        self.peers = peers
-        self.directory = directory
+        self.role = role
         current = Mutex(settings)
         self.policies = policies
         self.latches = latches

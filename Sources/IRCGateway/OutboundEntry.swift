@@ -15,9 +15,9 @@ package enum OutboundEntry: Sendable {
     /// A committed request; its lines go out one by one as the pacer allows.
     case request(OutboundRequest)
 
-    package var isRequest: Bool {
-        if case .request = self { return true }
-        return false
+    /// The request; nil if this is a line.
+    var asRequest: OutboundRequest? {
+        if case .request(let request) = self { request } else { nil }
     }
 }
 
@@ -81,50 +81,4 @@ package struct PendingSeal: Sendable {
     package var body: Body
     package var peer: AccountID
     package var verb: String
-}
-
-/// Requests that were sent to the backend and are not yet acknowledged.
-struct OutstandingRequests: Sendable {
-    package struct Entry: Sendable {
-        package var outbound: OutboundRequest
-        /// The folded target, as it appears in error numerics.
-        package var target: String
-        /// The number of fragments whose echo has not arrived.
-        var echoesMissing: Int
-        var isLabelled: Bool
-        package var failed = false
-        /// Numerics that were forwarded once, so that further fragments do not repeat them.
-        var repliesShown: Set<Int> = []
-    }
-
-    package private(set) var entries: [UInt64: Entry] = [:]
-    private var unlabelledTargets: [ExactText: UInt64] = [:]
-    /// Batches of the backend that answer a label of the gateway, with the request.
-    package var batches: [String: UInt64] = [:]
-
-    package func isBusy(_ target: String) -> Bool { unlabelledTargets[target] != nil }
-
-    package mutating func begin(_ entry: Entry) {
-        entries[entry.outbound.request.id] = entry
-        if !entry.isLabelled { unlabelledTargets[entry.target] = entry.outbound.request.id }
-    }
-
-    package func unlabelled(_ target: String) -> UInt64? { unlabelledTargets[target] }
-
-    subscript(id: UInt64) -> Entry? {
-        get { entries[id] }
-        set { if entries[id] != nil, let newValue { entries[id] = newValue } }
-    }
-
-    @discardableResult
-    package mutating func end(_ id: UInt64) -> Entry? {
-        guard let entry = entries.removeValue(forKey: id) else { return nil }
-        if unlabelledTargets[entry.target] == id { unlabelledTargets[entry.target] = nil }
-        return entry
-    }
-
-    /// The request with a body from an unlabelled echo; nil if there is none.
-    func matching(body: [UInt8]) -> UInt64? {
-        entries.first { $0.value.outbound.request.bodies.contains(body) }?.key
-    }
 }

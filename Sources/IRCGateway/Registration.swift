@@ -32,7 +32,8 @@ package struct Registration {
     package private(set) var away: ByteBuffer?
     /// The user modes that the client has requested, and whether they are set or unset.
     private var modes: [Character: Bool] = [:]
-    private(set) var isQuitting = false
+    /// Whether the client or an operator of the backend ends the connection, so that its loss is no outage.
+    private(set) var isEnding = false
     private var mechanism: String?
     private var attempt: [ByteBuffer] = []
 
@@ -47,7 +48,7 @@ package struct Registration {
         case .join: noteKeys(line, fold)
         case .away: away = line.parameter(0).map(\.isEmpty) == false ? raw : nil
         case .mode: if let target = line.text(0), fold(target) == nick { noteModes(line.text(1) ?? "") }
-        case .quit: isQuitting = true
+        case .quit: isEnding = true
         default: break
         }
     }
@@ -62,6 +63,14 @@ package struct Registration {
             case "a", "o", "O", "r": break
             default: if letter.isASCII, letter.isLetter { modes[letter] = isSet }
             }
+        }
+    }
+
+    /// The lines of a login that can be repeated; nil if there is none.
+    var repeatableLogin: [ByteBuffer]? {
+        switch login {
+        case .plain(let lines): lines
+        case .none, .unrepeatable: nil
         }
     }
 
@@ -88,6 +97,9 @@ package struct Registration {
             keys[fold(String(name))] = String(key)
         }
     }
+
+    /// An operator of the backend has ended the connection.
+    mutating func killed() { isEnding = true }
 
     /// The backend has accepted (903) or refused the attempt.
     package mutating func ended(accepted: Bool) {

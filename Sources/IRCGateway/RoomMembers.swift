@@ -11,6 +11,14 @@ struct RoomMembers {
 
     private var rooms: [ExactText: Set<ExactText>] = [:]
 
+    /// The folded nicks in the text of RPL_NAMREPLY. Split by bytes, as the names of rooms are.
+    static func nicks(in list: String, _ fold: (String) -> String) -> [String] {
+        list.utf8.split(separator: UInt8(ascii: " ")).map { entry in
+            let nick = entry.drop { "~&@%+!".utf8.contains($0) }.prefix { $0 != UInt8(ascii: "!") }
+            return fold(String(decoding: nick, as: UTF8.self))
+        }
+    }
+
     package var names: some Sequence<String> { rooms.keys.lazy.map(\.text) }
 
     package func others(in room: String) -> Set<ExactText> { rooms[room] ?? [] }

@@ -157,7 +157,11 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         }
         services.upstreamFailed(fault ?? error)
         guard !staysWithout() else { return }
-        let isSidecar = services.environment.peers != nil
+        let isSidecar =
+            switch services.environment.role {
+            case .front: false
+            case .sidecar: true
+            }
         let reason =
             fault?.line(inSidecar: isSidecar)
             ?? "the chat server cannot be reached\(isSidecar ? "" : " through the gateway"). Try again later."

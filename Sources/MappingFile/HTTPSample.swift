@@ -8,7 +8,7 @@ package import NIOCore
 package struct HTTPSample: Sendable {
     /// Ours: maximum size, in bytes: the largest body that a gateway collects, and a head.
     package static let sizeLimit = JSONLimits.standard.size + lengthOfHead
-    private static let lengthOfHead = 1 << 16
+    private static let lengthOfHead = HeadLimits.standard.bytes
 
     package enum Head: Sendable {
         case request(RequestHead)
@@ -56,7 +56,9 @@ package struct HTTPSample: Sendable {
         let words = line.split(separator: " ", maxSplits: 2).map(String.init)
         var fields = HeaderFields()
         while let line = Self.line(&rest), !line.isEmpty {
-            guard bytes.count - rest.count <= Self.lengthOfHead else { throw Fault("its head is longer than 64 KiB") }
+            guard bytes.count - rest.count <= Self.lengthOfHead else {
+                throw Fault("its head is longer than \(Self.lengthOfHead >> 10) KiB")
+            }
             guard let colon = line.firstIndex(of: ":"), colon != line.startIndex else {
                 throw Fault("`\(line.prefix(60))` is no header field; an empty line stands before the body")
             }

@@ -1,5 +1,6 @@
 // Applies a mapping to a sample, for the operator who writes it.
 
+import Envelope
 package import HTTPCodec
 import JSONCodec
 package import JSONGateway
@@ -282,12 +283,11 @@ enum Outcomes {
         switch label {
         case nil: return "has no label: " + (policy.demandsProtection ? "refused" : counted)
         case .content:
-            switch policy {
-            case .off: return "passes as it is"
-            case .observe: return counted
-            case .opportunistic: return "passes as it is if a client cannot encrypt, and is counted"
-            case .hosted: return "sealed; the backend gets this body"
-            case .required: return "refused, unless the client has sealed it itself"
+            switch policy.outbound(to: .legacy(.services("")), latch: .plaintext) {
+            case .plaintext:
+                return policy.seeksProtection ? "passes as it is if a client cannot encrypt, and is counted" : counted
+            case .seal: return "sealed; the backend gets this body"
+            case .refuse: return "refused, unless the client has sealed it itself"
             }
         case .search where policy.demandsProtection:
             return "refused, because the backend would read the search terms"

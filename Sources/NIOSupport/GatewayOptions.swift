@@ -27,10 +27,10 @@ package struct DownstreamOptions: Sendable {
     /// Whether a peer is trusted to send the client's address.
     package var trusts: @Sendable (SocketAddress) -> Bool = { _ in false }
     /// Maximum number of connections. Further ones are refused with a notice.
-    package var connectionLimit = 10_000
+    package var connectionLimit: Int
 
-    package init(listeners: [ListenerOptions], tls: NIOSSLContext? = nil) {
-        (self.listeners, self.tls) = (listeners, tls)
+    package init(listeners: [ListenerOptions], tls: NIOSSLContext? = nil, connectionLimit: Int) {
+        (self.listeners, self.tls, self.connectionLimit) = (listeners, tls, connectionLimit)
     }
 }
 
@@ -45,13 +45,16 @@ package struct UpstreamOptions: Sendable {
     package var hostField: String?
     package var proxyProtocol: ProxyProtocol.Version?
     package var webIRCPassword: String?
-    package var connectTimeout = TimeAmount.seconds(10)
+    package var connectTimeout: TimeAmount
 
-    package init(host: String, port: Int, tls: NIOSSLContext? = nil, serverName: String? = nil) {
+    package init(
+        host: String, port: Int, tls: NIOSSLContext? = nil, serverName: String? = nil, connectTimeout: TimeAmount
+    ) {
         self.host = host
         self.port = port
         self.tls = tls
         self.serverName = serverName
+        self.connectTimeout = connectTimeout
     }
 
     /// The value of `Host` for the backend. RFC 9110 section 7.2.

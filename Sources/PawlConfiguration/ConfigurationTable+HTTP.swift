@@ -1,5 +1,7 @@
 // Keys for a backend that speaks HTTP.
 
+import RequestQueue
+
 extension ConfigurationKey {
     static let upstreamHost = ConfigurationKey(
         "upstream.host", .word, standard: .one(""),
@@ -25,7 +27,8 @@ extension ConfigurationKey {
     ) { one($0.queueCredentials.rawValue) }
 
     static let queueRequestAge = ConfigurationKey(
-        "queue.request_age", .number(1...7_776_000, unit: "seconds"), standard: .one("1814400"), effect: .restart,
+        "queue.request_age", .number(1...7_776_000, unit: "seconds"),
+        standard: one(QueueLimits().age / 1000), effect: .restart,
         reason: "For a backend that speaks HTTP: how long the gateway keeps trying to send an accepted message if the "
             + "backend does not answer. The default is three weeks. Then the message is dead, and its sender is "
             + "notified over an open WebSocket, if there is one."

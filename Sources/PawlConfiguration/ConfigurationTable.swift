@@ -1,4 +1,6 @@
+import Envelope
 import Protection
+import Reports
 
 extension ConfigurationKey {
     /// All keys, in the order of `config/pawl.yaml`.
@@ -224,29 +226,19 @@ extension ConfigurationKey {
     ) { many($0.bots) }
 
     static let refusalOutsider = ConfigurationKey(
-        "refusal.outsider", .sentence,
-        standard: .one(
-            "Not sent: {target} is not connected through this gateway, so a message to them cannot be "
-                + "protected. Ask them to connect through it, or ask your operator."),
+        "refusal.outsider", .sentence, standard: .one(NoticeTexts().outsider),
         reason: "The notice to a person who writes to someone who is not connected through this gateway, under "
             + "`hosted` and `required`."
     ) { one($0.refusal.outsider) }
 
     static let refusalRequired = ConfigurationKey(
-        "refusal.required", .sentence,
-        standard: .one(
-            "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do it yet. "
-                + "Run a sidecar beside it: pawl sidecar --upstream with this network's address. Your operator can help."
-        ),
+        "refusal.required", .sentence, standard: .one(NoticeTexts().required),
         reason: "The notice under `required` if the client of sender or recipient cannot encrypt. Mention where people "
             + "get a sidecar. In front of a backend that speaks HTTP the default asks for an app that encrypts."
     ) { one($0.refusal.required) }
 
     static let refusalRoom = ConfigurationKey(
-        "refusal.room", .sentence,
-        standard: .one(
-            "Not sent: messages must be end-to-end encrypted here, and not everybody in {target} can do it yet. Run a "
-                + "sidecar beside your client: pawl sidecar --upstream with this network's address."),
+        "refusal.room", .sentence, standard: .one(NoticeTexts().room),
         reason: "The notice to a person who writes to a room under `required`, if not all its members can encrypt."
     ) { one($0.refusal.room) }
 
@@ -318,14 +310,16 @@ extension ConfigurationKey {
     ) { one($0.limits.connections) }
 
     static let limitFragments = ConfigurationKey(
-        "limits.message_fragments", .whole(1...16), standard: .one("16"), effect: .restart,
+        "limits.message_fragments", .whole(1...Armour.maximumFragments), standard: one(Armour.maximumFragments),
+        effect: .restart,
         reason: "The number of lines that a sealed message may take on IRC; a longer message is refused with a notice "
             + "to its sender. Sixteen lines hold the longest line of any client, sealed for several devices; use fewer "
             + "if the backend accepts few lines at once."
     ) { one($0.limits.messageFragments) }
 
     static let limitFragmentTimeout = ConfigurationKey(
-        "limits.fragment_timeout", .number(1...3600, unit: "seconds"), standard: .one("30"),
+        "limits.fragment_timeout", .number(1...3600, unit: "seconds"),
+        standard: one(FragmentAssembler.Limits().inactivity / 1_000_000_000),
         reason: "How long an incomplete envelope waits for its next line. The default is nearly twice the time of "
             + "sixteen lines at one per second."
     ) { .one($0.limits.fragmentTimeout.seconds.plain) }

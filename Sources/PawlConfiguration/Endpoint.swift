@@ -43,7 +43,7 @@ extension PawlConfiguration {
         }
 
         /// A chat protocol.
-        package enum Chat: Sendable { case irc, json }
+        package enum Chat: Sendable, CaseIterable { case irc, json }
 
         /// The scheme.
         package var scheme: Scheme

@@ -29,6 +29,11 @@ package enum Policy: UInt8, Sendable, CaseIterable, Comparable {
         case .required: "required"
         }
     }
+
+    /// The names of all policies, for help texts: "off, observe ... or required".
+    package static var choices: String {
+        allCases.dropLast().map(\.name).joined(separator: ", ") + (allCases.last.map { " or \($0.name)" } ?? "")
+    }
 }
 
 /// What a policy means: one exhaustive switch for each question. Other code compares no policy with a case (TidyTests).

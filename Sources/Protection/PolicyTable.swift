@@ -29,12 +29,9 @@ package struct PolicySnapshot: Sendable, Equatable {
     package func policy(inRoom room: AccountID, by speaker: AccountID?) -> Policy {
         let own = accounts[room] ?? .off
         guard let speaker, let entry = accounts[speaker] else { return max(everyone, own) }
-        switch entry {
-        case .off: return own
-        case .observe, .opportunistic, .hosted:
-            return withRooms.contains(speaker) ? max(everyone, own, entry) : max(everyone, own)
-        case .required: return .required
-        }
+        guard entry.takesPart else { return own }
+        if entry.demandsDevices { return entry }
+        return withRooms.contains(speaker) ? max(everyone, own, entry) : max(everyone, own)
     }
 
     /// Changes the policy of an account or a room; nil removes it.

@@ -2,6 +2,9 @@
 ///
 /// The meaning of the bytes is unknown here: no character set is announced, and readers take what looks like UTF-8 for
 /// text.
+///
+/// Not libqrencode: the program would need another C library for one command, and this is the part of the standard that
+/// a safety number needs.
 package struct QRCode: Sendable {
     /// The number of bytes that a code of version 10 holds.
     package static let capacity = Version.all.last?.byteCapacity ?? 0

@@ -24,6 +24,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     case unreadableSessions
     // Connections.
     case connectionsAccepted, connectionsRefused, upstreamFailures
+    // Defects of the gateway.
+    case unexpectedEvents
 
     /// A stable name for scripts and metrics.
     package var name: String {
@@ -75,6 +77,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .connectionsAccepted: "connections_accepted"
         case .connectionsRefused: "connections_refused"
         case .upstreamFailures: "upstream_failures"
+        case .unexpectedEvents: "unexpected_events"
         }
     }
 
@@ -146,7 +149,7 @@ package final class Tally: Sendable {
     /// Takes back rows that the store could not commit, so that ``rows(at:)`` returns them again.
     package func giveBack(_ changes: [StoreChange]) {
         flushed.withLock { flushed in
-            for case .addTally(let row) in changes {
+            for case .rare(.addTally(let row)) in changes {
                 guard let kind = TallyKind.allCases.first(where: { $0.name == row.kind }) else { continue }
                 flushed[kind.rawValue] -= row.count
             }

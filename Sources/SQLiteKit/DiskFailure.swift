@@ -38,7 +38,8 @@ extension DiskFailure {
         switch error.resultCode {
         case .SQLITE_FULL:
             self = .unavailable(
-                "The disk is full: \(path) could not be written. Free some space; pawl goes on by itself.")
+                "The disk is full: \(path) could not be written. Free some space; the program then continues by itself."
+            )
         case .SQLITE_CORRUPT, .SQLITE_NOTADB:
             self = .corrupt(Self.damaged(path, detail))
         case .SQLITE_BUSY, .SQLITE_LOCKED:
@@ -46,7 +47,8 @@ extension DiskFailure {
                 "\(path) is in use by another program (\(detail)). Close that program, perhaps a database browser.")
         case .SQLITE_READONLY, .SQLITE_PERM, .SQLITE_CANTOPEN, .SQLITE_AUTH:
             self = .unavailable(
-                "\(path) cannot be written (\(detail)). The user that runs pawl has to own it: chown -R USER DIR")
+                "\(path) cannot be written (\(detail)). The user that runs this program has to own it: chown -R USER DIR"
+            )
         default:
             self = .unavailable("\(path) could not be used (\(detail)).")
         }

@@ -103,7 +103,7 @@ package final class StoreHealth: Sendable {
 
     private static func gone(_ path: String) -> String {
         "\(path) is not there any more, or another file is in its place. Nothing is accepted, because it would be lost. Stop "
-            + "pawl, put the file back, for example from a backup, and start it again."
+            + "this program, put the file back, for example from a backup, and start it again."
     }
 
     private func note(_ problem: String?, isCommit: Bool = false) {

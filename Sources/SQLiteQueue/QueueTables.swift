@@ -3,7 +3,11 @@
 /// The schema of the queue's tables.
 package enum QueueTables {
     /// Each migrates the tables from the version of its index to the next. A released one never changes.
-    package static let migrations = [version1, version2]
+    package static let migrations = [version1, version2, version3]
+
+    /// The newest version of ``RequestForm`` that each schema may contain. A newer form needs a new schema: a program
+    /// that cannot read a form would take its requests for damaged, so it has to refuse the file.
+    static let newestForms: [UInt8] = [2, 2, 4]
 
     /// Ours: low bits of an id that the index of tokens leaves out.
     ///
@@ -85,4 +89,7 @@ package enum QueueTables {
         DROP INDEX queue_state;
         DROP INDEX queue_finished;
         """
+
+    // The same tables, with stored forms 3 (metadata) and 4 (messages). The statement changes nothing.
+    private static let version3 = "UPDATE queue_meta SET superseded = superseded;"
 }

@@ -32,8 +32,8 @@ package struct QueueWriter {
         case .insert(let request, let form): try insert(request, form)
         case .lease(let id, let lease): try run(.lease, id, Int64(bitPattern: lease))
         case .requeue(let id, let lease, let wait): try requeue(id, lease, wait)
-        case .finish(let id, let lease, let outcome, let keepsOutcome, let at):
-            try finish(id, lease, outcome, keepsOutcome, at)
+        case .finish(let id, let lease, let outcome, let keeping, let at):
+            try finish(id, lease, outcome, keeping, at)
         case .redeliver(let id, let times): try run(.redeliver, id, Int64(times))
         case .handled(let id): try run(.handled, id)
         case .forgetResponse(let id):
@@ -127,20 +127,20 @@ package struct QueueWriter {
     }
 
     private mutating func finish(
-        _ id: UInt64, _ lease: UInt64?, _ outcome: RequestOutcome, _ keepsOutcome: Bool, _ at: Int64
+        _ id: UInt64, _ lease: UInt64?, _ outcome: RequestOutcome, _ keeping: QueueChange.Keeping, _ at: Int64
     ) throws {
         let statement = try statement(.finish)
         statement.bind(id, at: 1)
         statement.bind(lease, at: 2)
         statement.bind(Int64(outcome.state.rawValue), at: 3)
         statement.bind(at, at: 4)
-        let (result, status) = OutcomeColumns.write(outcome.result, isCut: keepsOutcome && outcome.isCut)
+        let (result, status) = OutcomeColumns.write(outcome.result, isCut: keeping != .result && outcome.isCut)
         statement.bind(result, at: 5)
         statement.bind(status, at: 6)
-        statement.bind(keepsOutcome ? Int64(0) : nil, at: 7)
+        statement.bind(keeping == .delivery ? Int64(0) : nil, at: 7)
         statement.bind(outcome.cause, at: 8)
         try statement.run()
-        guard changed, keepsOutcome, !outcome.headers.isEmpty || !outcome.body.isEmpty else { return }
+        guard changed, keeping != .result, !outcome.headers.isEmpty || !outcome.body.isEmpty else { return }
         let response = try self.statement(.insertResponse)
         response.bind(id, at: 1)
         response.bind(RequestForm.encode(outcome.headers), at: 2)

@@ -33,7 +33,10 @@ public final class SQLiteQueueStore: QueueStore {
     ///
     /// - Throws: ``QueueStoreError``, with the remedy: it is in use, damaged, written by a newer program, or the file
     ///   system fails.
-    public init(path: String) throws(QueueStoreError) {
+    public convenience init(path: String) throws(QueueStoreError) { try self.init(path: path, migrates: true) }
+
+    /// - Parameter migrates: whether an older schema becomes the newest. If not, the store may only be read.
+    package init(path: String, migrates: Bool) throws(QueueStoreError) {
         self.path = path
         let parent = Disk<QueueStoreError>.parent(of: path)
         if !Disk<QueueStoreError>.exists(parent) { try Disk<QueueStoreError>.makeDirectory(parent) }
@@ -43,7 +46,7 @@ public final class SQLiteQueueStore: QueueStore {
         pool = try QueueStoreError.translating(path) {
             try Connections.open(
                 path, Self.configuration, readers: Self.readers, checkpointPages: Self.checkpointPages
-            ) { database in try Connections.migrate(database, QueueTables.migrations) }
+            ) { database in if migrates { try Connections.migrate(database, QueueTables.migrations) } }
         }
         health = StoreHealth(path)
         try? Connections.compact(pool)

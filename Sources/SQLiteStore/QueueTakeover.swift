@@ -52,7 +52,7 @@ struct QueueTakeover {
     /// Examines the queue of a directory; nil if there is none.
     ///
     /// - Throws: ``StoreError`` with the remedy: the queue is in use, missing, damaged, too new, or the file system
-    ///   fails. Nothing but the schema of the queue has changed then.
+    ///   fails. Nothing has changed then.
     init?(_ files: StoreFiles) throws(StoreError) {
         let queue = EarlierQueue(directory: files.directory)
         guard queue.exists else { return nil }
@@ -64,8 +64,9 @@ struct QueueTakeover {
                 """)
         }
         do throws(QueueStoreError) {
-            // Closing it moves the log into the file.
-            _ = try SQLiteQueueStore(path: queue.path)
+            // Closing it moves the log into the file. The schema stays, so that the earlier version can still start
+            // if the store refuses the queue; the columns of the tables are the same in all schemas.
+            _ = try SQLiteQueueStore(path: queue.path, migrates: false)
             // The opening checks all of a small file only, and this one is removed soon.
             guard try SQLiteQueueStore.isWhole(path: queue.path) else {
                 throw .corrupt(QueueStoreError.damaged(queue.path, "a check of the whole file found damage"))

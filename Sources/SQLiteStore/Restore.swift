@@ -119,7 +119,7 @@ package enum Restore {
         do throws(QueueStoreError) {
             try SQLiteQueueStore.settle(copy: queue, cause: cause, now: now)
         } catch {
-            throw error.isDamage ? .corrupt(error.message) : .unavailable(error.message)
+            throw StoreError(error)
         }
     }
 

@@ -72,11 +72,12 @@ package enum Rollback {
         now: Int64
     ) throws {
         try database.inTransaction(.immediate) {
-            try database.execute(sql: "DELETE FROM session")
-            // Prekeys may have been used since, and sender keys have advanced further than here.
-            try database.execute(
-                sql: "DELETE FROM record WHERE kind IN (?, ?)",
-                arguments: [RecordKind.preKey.rawValue, RecordKind.senderKey.rawValue])
+            for table in StoreTable.allCases where table.afterRollback == .removed {
+                try database.execute(sql: "DELETE FROM \(table.rawValue)")
+            }
+            for kind in RecordKind.allCases where kind.afterRollback == .removed {
+                try database.execute(sql: "DELETE FROM record WHERE kind = ?", arguments: [kind.rawValue])
+            }
             try removeOneTimeKeys(database)
             _ = try QueueTables.settle(database, cause: cause, now: now)
             try database.execute(
@@ -99,6 +100,20 @@ package enum Rollback {
                     """,
                 arguments: [Int64(StoreLimits.idGap)])
             return .commit
+        }
+    }
+}
+
+extension RecordKind {
+    /// What becomes of the records of a kind when an older state of the store is accepted.
+    var afterRollback: AfterRollback {
+        switch self {
+        // Prekeys may have been used since, and sender keys have advanced further than the records know.
+        case .preKey, .senderKey: .removed
+        case .directoryDevice: .adjusted
+        case .ownDevices, .peer, .directoryAccount, .hold, .mailbox, .mailboxEntry, .sharedCiphertext, .blob, .sent,
+            .network, .policyWithRooms:
+            .kept
         }
     }
 }

@@ -44,8 +44,7 @@ extension SQLiteStore {
                     outcomes.append(failure)
                 }
                 try writer.flush()
-                try writer.raiseHighest()
-                try next.settle(&writer, limits)
+                try next.settle(&writer.rare, limits)
                 isComplete = true
                 return .commit
             }
@@ -74,23 +73,5 @@ extension SQLiteStore {
         if failure != nil { try SQLStatement(database, "ROLLBACK TO one_group").run() }
         try SQLStatement(database, "RELEASE one_group").run()
         return failure
-    }
-}
-
-/// Upper bounds of the sizes of the bounded tables, so that rows are counted only if a table may be full.
-struct BoundedTables: Sendable {
-    private var evidence = Int.max / 2
-    private var observations = Int.max / 2
-
-    /// Evicts excess rows after a batch.
-    mutating func settle(_ writer: inout ChangeWriter, _ limits: StoreLimits) throws {
-        evidence += writer.addedEvidence
-        if writer.addedEvidence > 0, evidence > limits.evidence {
-            evidence = try writer.evict(.countEvidence, .evictEvidence, limit: limits.evidence)
-        }
-        observations += writer.addedObservations
-        if writer.addedObservations > 0, observations > limits.observations {
-            observations = try writer.evict(.countObservations, .evictObservations, limit: limits.observations)
-        }
     }
 }

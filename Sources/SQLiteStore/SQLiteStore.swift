@@ -89,4 +89,22 @@ package final class SQLiteStore: Store {
             try bounds.withLock { bounds in try body(database, &bounds) }
         }
     }
+
+    /// Reads the rows of a report.
+    func report<Value>(
+        _ sql: String, _ argument: Int64? = nil, _ value: (SQLColumns) throws -> Value
+    ) throws(StoreError) -> [Value] {
+        try translating(files.store) {
+            try pool.read { database in
+                let statement = try SQLStatement(database, sql)
+                if let argument { statement.bind(argument, at: 1) }
+                return try statement.rows(value)
+            }
+        }
+    }
+
+    /// The error for a row with contents that this program never writes.
+    func unreadable(_ table: String) -> StoreError {
+        .corrupt(StoreError.damaged(files.store, "a row of \(table) cannot be understood"))
+    }
 }

@@ -7,12 +7,45 @@ import SQLiteKit
 import SQLiteQueue
 import StorePort
 
+/// The tables of the store, besides the queue's.
+enum StoreTable: String, CaseIterable {
+    case meta, policy, device, session, delivery, conversation, evidence, observation, tally, audit, record
+    case contentKey = "content_key"
+
+    /// What becomes of its rows when an older state of the store is accepted.
+    var afterRollback: AfterRollback {
+        switch self {
+        // The ratchets have advanced further than the rows know.
+        case .session: .removed
+        // The generation and the highest ids; prekeys and sender keys.
+        case .meta, .record: .adjusted
+        case .policy, .device, .delivery, .conversation, .evidence, .observation, .tally, .audit, .contentKey: .kept
+        }
+    }
+}
+
+/// What becomes of rows when an older state of the store is accepted.
+enum AfterRollback {
+    case kept, removed
+    /// ``Rollback/settle(_:cause:action:detail:actor:generation:now:)`` changes some of them.
+    case adjusted
+}
+
 enum Schema {
     /// SQLite's application_id of our stores: `PAWL`.
     static let applicationID = 0x5041_574C
 
     /// Each migrates a store from the version of its index to the next. A released one never changes.
-    private static let migrations = [version1, version2, version3, version4, version5, version6]
+    static let migrations = [version1, version2, version3, version4, version5, version6, version7]
+
+    /// The beginning of the SHA-256 of each migration, so that one that was released does not change; see SchemaTests.
+    static let digests = [
+        "6fc75a3369f7da6a", "774ee9774102aaf4", "cf69058ee7243961", "f867a6f1fd78ee88", "c541b3bce9690df6",
+        "5f02e44d19069687", "5f02e44d19069687",
+    ]
+
+    /// The version of the queue's tables in the newest version.
+    static let queueTables = 3
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
@@ -212,4 +245,7 @@ enum Schema {
     // that knows version 5 keeps those writes in `queue.sqlite`, which QueueTakeover has removed: it would begin an
     // empty queue there, and send nothing of this one. So it has to refuse the store. The statement changes nothing.
     private static let version6 = "UPDATE queue_meta SET superseded = superseded;"
+
+    // The same tables, with requests in form 4, as in version 3 of the queue's schema. The statement changes nothing.
+    private static let version7 = version6
 }

@@ -18,11 +18,11 @@ struct SessionCoalescer {
                 switch change {
                 case .putSession(let row):
                     if !seen.insert(row.id).inserted { repeated.insert(row.id) }
-                case .removeSessions, .forgetAccount:
-                    // They read rows, which would not be written yet.
+                case .rare(let change) where change.removesSessions:
+                    // It reads rows, which would not be written yet.
                     repeated = []
                     return
-                default: break
+                case .rare, .queue, .insertDelivery, .removeDelivery, .putContentKey, .spendMessageID: break
                 }
             }
         }

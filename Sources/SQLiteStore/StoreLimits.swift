@@ -2,7 +2,8 @@
 
 /// The limits of a store.
 package struct StoreLimits: Equatable, Sendable {
-    /// Ours: rows about the clients that people use. One account has a few; nicks without a login make the table grow.
+    /// Rows about the clients that people use, as configured. One account has a few; nicks without a login make the table
+    /// grow.
     package var evidence: Int
     /// Ours: rows about senders of messages that a stricter policy would treat differently.
     package var observations: Int
@@ -29,7 +30,7 @@ package struct StoreLimits: Equatable, Sendable {
     static let highestNumber = UInt64(Int64.max) / 2
 
     package init(
-        evidence: Int = 20_000, observations: Int = 20_000, writerCache: Int = 16 << 20, readerCache: Int = 2 << 20,
+        evidence: Int = .max, observations: Int = 20_000, writerCache: Int = 16 << 20, readerCache: Int = 2 << 20,
         checkedWhole: Int = 64 << 20
     ) {
         self.evidence = evidence

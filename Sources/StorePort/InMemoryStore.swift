@@ -64,8 +64,6 @@ package final class InMemoryStore: Store {
         }
     }
 
-    package func queueContents() throws(StoreError) -> QueueContents { state.withLock { $0.queue.contents } }
-
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { state.withLock { $0.sessions[id] } }
 
     package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
@@ -96,10 +94,6 @@ package final class InMemoryStore: Store {
     }
 
     package var queueTables: any QueueReading { InMemoryQueueTables(store: self) }
-
-    package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? {
-        state.withLock { $0.queue.request(Request.token(id))?.request }
-    }
 
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
         let states = states + (states.contains(.pending) ? [.inFlight] : [])
@@ -182,20 +176,36 @@ extension InMemoryStore.State {
 
     fileprivate mutating func apply(_ change: StoreChange) -> StoreError? {
         switch change {
-        case .putDevice(let row): devices[row.id] = row
         case .putSession(let row):
             if let present = sessions[row.id], present.fence >= row.fence { return .fenced }
             sessions[row.id] = row
-        case .removeSessions(let device):
-            sessions = sessions.filter { $0.key.owner != device && $0.key.peer != device }
         case .queue(let change): queue.apply(change)
         case .insertDelivery(let row):
             deliveries[row.sequence] = row
             highestDelivery = max(highestDelivery, row.sequence)
         case .removeDelivery(let sequence): deliveries[sequence] = nil
+        case .putContentKey(let row):
+            contentKeys[row.message, default: []].removeAll { $0.digest == row.digest }
+            contentKeys[row.message, default: []].append(row)
+        case .spendMessageID(let id): highestMessage = max(highestMessage, id)
+        case .rare(let change): apply(change)
+        }
+        return nil
+    }
+
+    private mutating func apply(_ change: RareChange) {
+        switch change {
+        case .putDevice(let row): devices[row.id] = row
+        case .removeSessions(let device):
+            sessions = sessions.filter { $0.key.owner != device && $0.key.peer != device }
+        case .forgetAccount(let account): forget(account)
         case .putConversation(let row): conversations[row.id] = row
         case .removeConversation(let id): conversations[id] = nil
-        case .forgetAccount(let account): forget(account)
+        case .setPolicy(let account, let policy): policies[account] = policy
+        case .audit(let row): audit.append(row)
+        case .putRecord(let row): records[ExactText("\(row.kind.rawValue) \(row.name)")] = row
+        case .removeRecord(let kind, let name): records[ExactText("\(kind.rawValue) \(name)")] = nil
+        case .pruneContentKeys(let time, let message, let limit): prune(time, message, limit)
         case .addEvidence(let row):
             let key = ExactText("\(row.verified) \(row.name) \(row.software)")
             if var present = evidence[key] {
@@ -213,17 +223,7 @@ extension InMemoryStore.State {
         case .addTally(let row):
             let key = "\(row.hour) \(row.kind)"
             tallies[key] = TallyRow(hour: row.hour, kind: row.kind, count: (tallies[key]?.count ?? 0) + row.count)
-        case .setPolicy(let account, let policy): policies[account] = policy
-        case .audit(let row): audit.append(row)
-        case .putRecord(let row): records[ExactText("\(row.kind.rawValue) \(row.name)")] = row
-        case .removeRecord(let kind, let name): records[ExactText("\(kind.rawValue) \(name)")] = nil
-        case .putContentKey(let row):
-            contentKeys[row.message, default: []].removeAll { $0.digest == row.digest }
-            contentKeys[row.message, default: []].append(row)
-        case .pruneContentKeys(let time, let message, let limit): prune(time, message, limit)
-        case .spendMessageID(let id): highestMessage = max(highestMessage, id)
         }
-        return nil
     }
 
     private mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) {

@@ -23,7 +23,8 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case blob = 11
     /// Digests of the last ids that a device has used for sending.
     case sent = 12
-    /// The name of a gateway's network, under ``RecordRow/network``: it is bound to every envelope.
+    /// The name of a gateway's network, under ``RecordRow/network``: it is bound to every envelope. The program keeps
+    /// the chat protocol of the store under another name.
     case network = 13
     /// An account whose own policy applies in rooms too; see ``PolicySnapshot/withRooms``. The value is empty.
     case policyWithRooms = 16
@@ -31,7 +32,7 @@ package enum RecordKind: Int, Sendable, CaseIterable {
 
 /// A small row with a name.
 package struct RecordRow: Equatable, Sendable {
-    /// The name of the only record of ``RecordKind/network``.
+    /// The name of the record of ``RecordKind/network`` that has the network.
     package static let network = "network"
 
     package var kind: RecordKind

@@ -1,38 +1,251 @@
-// The port to the database: batches of changes as values, and synchronous reads.
+// The port to the database: its rows, batches of changes as values, and synchronous reads. A store has one table of each
+// kind of row.
+//
+// Secret fields are sealed by the caller. Request rows hold ciphertext. A delivery row holds the opened line, sealed,
+// until the line has been written to the client's socket.
 
 package import Envelope
 package import Protection
 package import RequestQueue
 
-/// One change of the store.
+// MARK: Rows
+
+/// A hosted device: the vault holds its private key.
+package struct DeviceRow: Equatable, Sendable {
+    package var id: DeviceID
+    package var account: AccountID
+    /// The identity key pair, sealed under the storage key.
+    package var sealedIdentity: [UInt8]
+    /// In milliseconds since 1970.
+    package var createdAt: Int64
+
+    package init(id: DeviceID, account: AccountID, sealedIdentity: [UInt8], createdAt: Int64) {
+        (self.id, self.account, self.sealedIdentity, self.createdAt) = (id, account, sealedIdentity, createdAt)
+    }
+}
+
+/// Names one side of a session: the owner's device and the peer's.
+package struct SessionID: Hashable, Sendable {
+    package var owner: DeviceID
+    package var peer: DeviceID
+
+    package init(owner: DeviceID, peer: DeviceID) { (self.owner, self.peer) = (owner, peer) }
+}
+
+/// The state of a session.
+package struct SessionRow: Equatable, Sendable {
+    package var id: SessionID
+    /// Rises with each write; a writer with an old fence is rejected.
+    package var fence: UInt64
+    /// The ratchet state, sealed under the storage key.
+    package var sealedState: [UInt8]
+
+    package init(id: SessionID, fence: UInt64, sealedState: [UInt8]) {
+        (self.id, self.fence, self.sealedState) = (id, fence, sealedState)
+    }
+}
+
+/// An opened and committed line that was not yet written to the client's socket.
+package struct DeliveryRow: Equatable, Sendable {
+    /// The number of the line, in the order of opening.
+    package var sequence: UInt64
+    package var account: AccountID
+    /// The line for the client, sealed under the storage key.
+    package var sealedLine: [UInt8]
+
+    package init(sequence: UInt64, account: AccountID, sealedLine: [UInt8]) {
+        (self.sequence, self.account, self.sealedLine) = (sequence, account, sealedLine)
+    }
+}
+
+/// The content key of one message, stored until it expires.
+package struct ContentKeyRow: Equatable, Sendable {
+    package var message: MessageID
+    /// The digest of the whole envelope.
+    package var digest: EnvelopeDigest
+    /// In milliseconds since 1970; from then on the key is not used.
+    package var expiresAt: Int64
+    /// Sealed under the storage key, and bound to message, digest, expiry and the conversation, which the row does not
+    /// have.
+    package var sealedKey: [UInt8]
+
+    package init(message: MessageID, digest: EnvelopeDigest, expiresAt: Int64, sealedKey: [UInt8]) {
+        (self.message, self.digest) = (message, digest)
+        (self.expiresAt, self.sealedKey) = (expiresAt, sealedKey)
+    }
+}
+
+/// A conversation whose latch is raised.
+package struct ConversationRow: Equatable, Sendable {
+    package var id: ConversationID
+    package var latch: Protection
+    /// In milliseconds since 1970.
+    package var since: Int64
+    /// The folded nick by which ``ConversationID/first`` knew the other end; then the same for the second account.
+    package var peerNameForFirst: String
+    package var peerNameForSecond: String
+
+    package init(
+        id: ConversationID, latch: Protection, since: Int64, peerNameForFirst: String, peerNameForSecond: String
+    ) {
+        self.id = id
+        self.latch = latch
+        self.since = since
+        self.peerNameForFirst = peerNameForFirst
+        self.peerNameForSecond = peerNameForSecond
+    }
+}
+
+/// What is known of the clients that an account uses.
+package struct EvidenceRow: Equatable, Sendable {
+    /// The services account, or the nick if there is none.
+    package var name: String
+    package var verified: Bool
+    /// The client's name and version; empty if unknown.
+    package var software: String
+    /// Whether it has asked for the capability, which proves nothing.
+    package var asked: Bool
+    package var firstSeen: Int64
+    package var lastSeen: Int64
+    package var registrations: Int
+
+    package init(
+        name: String, verified: Bool, software: String, asked: Bool, firstSeen: Int64, lastSeen: Int64,
+        registrations: Int
+    ) {
+        self.name = name
+        self.verified = verified
+        self.software = software
+        self.asked = asked
+        self.firstSeen = firstSeen
+        self.lastSeen = lastSeen
+        self.registrations = registrations
+    }
+}
+
+/// How many messages between two accounts stricter policies would treat differently.
+package struct ObservationRow: Equatable, Sendable {
+    package var sender: String
+    package var target: String
+    /// One of ``ObservedRecipient``'s names.
+    package var recipient: String
+    package var messages: Int
+    package var lastSeen: Int64
+
+    package init(sender: String, target: String, recipient: String, messages: Int, lastSeen: Int64) {
+        self.sender = sender
+        self.target = target
+        self.recipient = recipient
+        self.messages = messages
+        self.lastSeen = lastSeen
+    }
+}
+
+/// One line of the audit log.
+package struct AuditRow: Equatable, Sendable {
+    package var at: Int64
+    package var actor: String
+    package var action: String
+    package var detail: String
+
+    package init(at: Int64, actor: String, action: String, detail: String) {
+        (self.at, self.actor, self.action, self.detail) = (at, actor, action, detail)
+    }
+}
+
+/// Messages counted in one hour.
+package struct TallyRow: Equatable, Sendable {
+    /// Hours since 1970.
+    package var hour: Int64
+    /// One of ``Tally``'s names.
+    package var kind: String
+    package var count: Int
+
+    package init(hour: Int64, kind: String, count: Int) { (self.hour, self.kind, self.count) = (hour, kind, count) }
+}
+
+// MARK: Changes
+
+/// One change of the store: one that a message causes, or a rare one.
 package enum StoreChange: Equatable, Sendable {
-    case putDevice(DeviceRow)
     /// Writes a session if its fence is higher than the stored one; otherwise the whole group fails.
     case putSession(SessionRow)
-    /// Removes both sides of every session of a device.
-    case removeSessions(device: DeviceID)
     /// A change of the queue's tables.
     case queue(QueueChange)
     case insertDelivery(DeliveryRow)
     case removeDelivery(sequence: UInt64)
-    case putConversation(ConversationRow)
-    case removeConversation(ConversationID)
+    /// Stores the key of a message until the expiry in the row.
+    case putContentKey(ContentKeyRow)
+    /// Marks a message id without a request as used.
+    case spendMessageID(UInt64)
+    case rare(RareChange)
+}
+
+/// A change that is not part of every message.
+package enum RareChange: Equatable, Sendable {
+    case putDevice(DeviceRow)
+    /// Removes both sides of every session of a device.
+    case removeSessions(device: DeviceID)
     /// Removes the device, the sessions, the conversations and the deliveries of an account that has ceased to exist.
     case forgetAccount(AccountID)
-    case addEvidence(EvidenceRow)
-    case addObservation(ObservationRow)
-    case addTally(TallyRow)
+    case putConversation(ConversationRow)
+    case removeConversation(ConversationID)
     /// Sets or removes the policy of an account, or of everyone.
     case setPolicy(AccountID?, Policy?)
     case audit(AuditRow)
     case putRecord(RecordRow)
     case removeRecord(RecordKind, name: String)
-    /// Stores the key of a message until the expiry in the row.
-    case putContentKey(ContentKeyRow)
     /// Removes keys that have expired by a time or belong to messages before one: at most `limit` for each reason.
     case pruneContentKeys(expiredBy: Int64, before: MessageID, limit: Int)
-    /// Marks a message id without a request as used.
-    case spendMessageID(UInt64)
+    case addEvidence(EvidenceRow)
+    case addObservation(ObservationRow)
+    case addTally(TallyRow)
+}
+
+/// The rare changes by their own names.
+extension StoreChange {
+    package static func putDevice(_ row: DeviceRow) -> Self { .rare(.putDevice(row)) }
+    package static func removeSessions(device: DeviceID) -> Self { .rare(.removeSessions(device: device)) }
+    package static func forgetAccount(_ account: AccountID) -> Self { .rare(.forgetAccount(account)) }
+    package static func putConversation(_ row: ConversationRow) -> Self { .rare(.putConversation(row)) }
+    package static func removeConversation(_ id: ConversationID) -> Self { .rare(.removeConversation(id)) }
+    package static func setPolicy(_ account: AccountID?, _ policy: Policy?) -> Self {
+        .rare(.setPolicy(account, policy))
+    }
+    package static func audit(_ row: AuditRow) -> Self { .rare(.audit(row)) }
+    package static func putRecord(_ row: RecordRow) -> Self { .rare(.putRecord(row)) }
+    package static func removeRecord(_ kind: RecordKind, name: String) -> Self {
+        .rare(.removeRecord(kind, name: name))
+    }
+    package static func pruneContentKeys(expiredBy time: Int64, before message: MessageID, limit: Int) -> Self {
+        .rare(.pruneContentKeys(expiredBy: time, before: message, limit: limit))
+    }
+    package static func addEvidence(_ row: EvidenceRow) -> Self { .rare(.addEvidence(row)) }
+    package static func addObservation(_ row: ObservationRow) -> Self { .rare(.addObservation(row)) }
+    package static func addTally(_ row: TallyRow) -> Self { .rare(.addTally(row)) }
+}
+
+extension RareChange {
+    /// Whether stored sessions are removed, so that sessions written before it in a batch have to be in the table.
+    package var removesSessions: Bool {
+        switch self {
+        case .removeSessions, .forgetAccount: true
+        case .putDevice, .putConversation, .removeConversation, .setPolicy, .audit, .putRecord, .removeRecord,
+            .pruneContentKeys, .addEvidence, .addObservation, .addTally:
+            false
+        }
+    }
+
+    /// The record that is written or removed; nil for a change of another table.
+    package var record: (kind: RecordKind, name: String)? {
+        switch self {
+        case .putRecord(let row): (row.kind, row.name)
+        case .removeRecord(let kind, let name): (kind, name)
+        case .putDevice, .removeSessions, .forgetAccount, .putConversation, .removeConversation, .setPolicy, .audit,
+            .pruneContentKeys, .addEvidence, .addObservation, .addTally:
+            nil
+        }
+    }
 }
 
 /// Changes that are committed together or not at all.
@@ -45,45 +258,7 @@ package struct ChangeGroup: Sendable, Equatable {
     package init(_ changes: [StoreChange], requires: [Int] = []) { (self.changes, self.requires) = (changes, requires) }
 }
 
-/// Why a store cannot be opened, read or written. Each case has its own repair.
-package enum StoreError: Error, Equatable, Sendable {
-    /// Another process has it open.
-    case locked(String)
-    /// Either the storage key or the store is missing.
-    case missing(String)
-    /// It cannot be read.
-    case corrupt(String)
-    /// It was sealed under another storage key.
-    case wrongKey(String)
-    /// The storage key exists and cannot be used.
-    case unusableKey(String)
-    /// The store was replaced by an older state of it.
-    case rolledBack(String)
-    /// A newer version of the program has written it.
-    case tooNew(found: Int, known: Int)
-    /// It could not be written.
-    case unavailable(String)
-    /// It is unknown whether a transaction was committed, such as after a lost connection. Nothing that depends on it
-    /// may be answered; the process restarts from the stored state.
-    case unknown(String)
-    /// Another gateway has written a session since it was read.
-    case fenced
-
-    package var message: String {
-        switch self {
-        case .locked(let text), .missing(let text), .corrupt(let text), .wrongKey(let text), .unusableKey(let text),
-            .rolledBack(let text), .unavailable(let text), .unknown(let text):
-            text
-        case .tooNew(let found, let known):
-            """
-            The store has schema \(found); this program knows schemas up to \(known). Start the newer pawl that wrote \
-            it, or bring back the backup that was made before the upgrade: pawl restore FILE --force --data with this \
-            directory.
-            """
-        case .fenced: "Another gateway has taken this session over."
-        }
-    }
-}
+// MARK: The port
 
 /// The contents of the store that a process reads when it starts.
 package struct StoreContents: Sendable {
@@ -112,8 +287,6 @@ package protocol Store: Sendable {
 
     /// Reads the contents that a process needs to start.
     func load() throws(StoreError) -> StoreContents
-    /// Reads the queue's requests, and the backend's ids of messages.
-    func queueContents() throws(StoreError) -> QueueContents
     func session(_ id: SessionID) throws(StoreError) -> SessionRow?
     func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow]
     func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow?
@@ -127,8 +300,6 @@ package protocol Store: Sendable {
 
     /// Reads of the queue's tables, which see all that is committed.
     var queueTables: any QueueReading { get }
-    /// The queue's row of a request, finished or not.
-    func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest?
 
     // Reports.
     /// Requests in the order in which they were accepted. ``RequestState/pending`` includes those in flight.
@@ -149,8 +320,52 @@ extension Store {
         try commit(groups.map { ChangeGroup($0) })
     }
 
+    /// Reads the queue's requests, and the backend's ids of messages.
+    package func queueContents() throws(StoreError) -> QueueContents {
+        do throws(QueueStoreError) { return try queueTables.load() } catch { throw StoreError(error) }
+    }
+
     /// Requests of an account that are not done, in the order in which they were accepted.
     package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
         try requests(states: [.pending], limit: .max).filter { AccountID(text: $0.account) == account }
+    }
+}
+
+/// A store in front of another one: what it does not implement itself, the other one does.
+package protocol ForwardingStore: Store {
+    var store: any Store { get }
+}
+
+extension ForwardingStore {
+    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] { try store.commit(groups) }
+    package func load() throws(StoreError) -> StoreContents { try store.load() }
+    package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { try store.session(id) }
+    package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
+        try store.deliveries(of: account)
+    }
+    package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
+        try store.record(kind, name: name)
+    }
+    package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] { try store.records(kind) }
+    package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
+        try store.contentKeys(of: messages)
+    }
+    package func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)? {
+        try store.oldestContentKeys()
+    }
+    package var queueTables: any QueueReading { store.queueTables }
+    package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
+        try store.requests(states: states, limit: limit)
+    }
+    package func request(_ id: UInt64) throws(StoreError) -> Request? { try store.request(id) }
+    package func requestCounts() throws(StoreError) -> [RequestState: Int] { try store.requestCounts() }
+    package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] { try store.evidence(limit: limit) }
+    package func observations(limit: Int) throws(StoreError) -> [ObservationRow] {
+        try store.observations(limit: limit)
+    }
+    package func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow] { try store.tallies(sinceHour: sinceHour) }
+    package func auditLog(limit: Int) throws(StoreError) -> [AuditRow] { try store.auditLog(limit: limit) }
+    package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
+        try store.conversations(limit: limit)
     }
 }

@@ -51,7 +51,8 @@ package struct Vault<Random: RandomSource> {
     package var earlierNetworks: [String] = []
     /// How the chat protocol carries envelopes; its name is bound to each of them.
     package let carrier: Carrier
-    package let store: any Store
+    /// Read by the participants only.
+    package let store: OrderedStore
     package let sealer: StorageSealer
     package let latches: LatchTable
     package var sessionCache: SessionCache<Random>
@@ -59,8 +60,9 @@ package struct Vault<Random: RandomSource> {
     package var conversations: Set<ConversationID> = []
     /// The message that has raised the latch of a conversation, as long as it is the only one sealed there.
     package var firstMessages: [ConversationID: MessageID] = [:]
-    /// How long the keys of history are stored, in milliseconds; if zero, they are kept in memory only.
-    package var historyRetention: Int64 = 365 * 86_400_000
+    /// How long the keys of history are stored, in milliseconds; if zero, as for backends without history, they are kept in
+    /// memory only.
+    package var historyRetention: Int64 = 0
     /// Cached keys of messages that were sealed or opened last.
     package var contentKeys = RememberedKeys()
     /// When the store is next checked for expired keys, in monotonic nanoseconds.
@@ -74,8 +76,9 @@ package struct Vault<Random: RandomSource> {
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
         random: Random, contents: StoreContents, ended: inout Set<AccountID>
     ) throws(StoreError) {
-        (self.network, self.carrier, self.sealer, self.store, self.latches) = (network, carrier, sealer, store, latches)
-        sessionCache = SessionCache(sealer: sealer, store: store, random: random)
+        (self.network, self.carrier, self.sealer, self.latches) = (network, carrier, sealer, latches)
+        self.store = OrderedStore(store)
+        sessionCache = SessionCache(sealer: sealer, store: self.store, random: random)
         try sessionCache.adopt(contents.devices.filter { $0.account.isVerified })
         ended.formUnion(contents.devices.map(\.account).filter { !$0.isVerified })
         for row in contents.conversations {

@@ -16,6 +16,8 @@ package protocol VaultHolding: Participants where SharedRow == SessionID {
 }
 
 extension VaultHolding {
+    package var store: OrderedStore { vault.store }
+
     package mutating func sharedChanges() throws -> [(row: SessionID, change: StoreChange)] {
         try vault.sessionCache.takeChanges()
     }
@@ -33,11 +35,10 @@ extension VaultHolding {
     ) throws -> HostedDevice {
         if let device = vault.sessionCache.device(of: account) { return device }
         unit.onRollback { state, cause, _, _ in
+            switch cause {
             // Later jobs of the batch must not find sessions of a device that was not stored.
-            if cause == .cancelled {
-                state.vault.sessionCache.forget(account)
-            } else {
-                state.vault.sessionCache.drop(device: account)
+            case .cancelled, .ahead: state.vault.sessionCache.forget(account)
+            case .batch, .unit: state.vault.sessionCache.drop(device: account)
             }
         }
         return try vault.sessionCache.device(for: account, now: now, avoiding: isPublished, &unit.changes)

@@ -41,9 +41,6 @@ enum Assembly {
         var notices: [String] = []
     }
 
-    /// The role of the program.
-    enum Role: Sendable { case front, sidecar }
-
     /// Assembles a gateway that does not listen yet.
     ///
     /// - Throws: an error if the store, the key or the certificate cannot be used.
@@ -55,31 +52,24 @@ enum Assembly {
         let store = try openStore(configuration)
         let network = try RoleRecord.check(
             role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
-        let peers = role == .sidecar ? PeerCache() : nil
-        let directory = role == .front ? DirectoryCache() : nil
-        let latches = LatchTable()
         let (policies, source) = try policyTable(configuration, role, store)
-        let environment = IRCEnvironment(
-            settings: ircSettings(configuration, as: role, network: network.name), policies: policies, latches: latches,
-            peers: peers, directory: directory)
+        let tables = SharedTables(policies: policies)
         let endpoints = Shared(try Endpoints(configuration))
         let parts = Parts(
-            configuration: configuration, role: role, network: network.name, store: store,
-            sealer: StorageSealer(key: store.key.withBytes { $0 }), environment: environment,
+            configuration: configuration, network: network.name, store: store,
+            sealer: StorageSealer(key: store.key.withBytes { $0 }), tables: tables,
             group: MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount), logger: logger,
             downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } },
             failed: { failure, changes in
                 // The store's health is reported once; this is about one batch.
                 logger.debug("the store did not take a batch: \(failure.message)")
-                environment.tally.giveBack(changes)
+                tables.tally.giveBack(changes)
             })
-        let (front, server): (any ChatFront, any ChatServer) =
-            switch configuration.upstream.url.scheme.chat {
-            case .irc: try ircFront(parts)
-            case .json: try jsonFront(parts)
-            }
+        let (roleParts, front, server) = try Self.front(role, parts)
         let group = parts.group
+        let stateChanges = StateChanges()
         store.health.watch { problem in
+            stateChanges.signal()
             if let problem {
                 logger.error("the store fails, and messages that have to be stored are refused: \(problem)")
             } else {
@@ -87,15 +77,14 @@ enum Assembly {
             }
         }
         let gateway = Gateway(
-            role: role, environment: environment, store: store, front: front, server: server,
-            health: store.health, probeStore: { store.probe() }, logger: logger,
+            parts: roleParts, tables: tables, store: store, front: front, server: server,
+            health: store.health, stateChanges: stateChanges, probeStore: { store.probe() }, logger: logger,
             configuration: configuration, policySource: source,
             writeBackup: { try Backup.write(store, to: $0) },
-            reload: {
+            readAgain: {
                 let new = try reload()
                 let changed = try Endpoints(new)
-                endpoints.withLock { $0 = changed }
-                return new
+                return ReadConfiguration(configuration: new) { endpoints.withLock { $0 = changed } }
             }, requestStop: requestStop)
         return Assembled(
             gateway: gateway, configuration: configuration, group: group,
@@ -114,11 +103,10 @@ enum Assembly {
     /// What the fronts of all chat protocols are made of.
     private struct Parts {
         var configuration: PawlConfiguration
-        var role: Role
         var network: String
         var store: SQLiteStore
         var sealer: StorageSealer
-        var environment: IRCEnvironment
+        var tables: SharedTables
         var group: MultiThreadedEventLoopGroup
         var logger: Logger
         var downstream: @Sendable () -> DownstreamOptions
@@ -165,12 +153,37 @@ enum Assembly {
         func begin(_ changes: [StoreChange], _ warnings: [String]) throws {
             if !changes.isEmpty { _ = try store.commit([changes]) }
             for warning in warnings { logger.warning("\(warning)") }
-            try Assembly.refuseUnprotected(environment.policies.snapshot, environment.latches)
+            try Assembly.refuseUnprotected(tables.policies.snapshot, tables.latches)
         }
     }
 
-    private static func ircFront(_ parts: Parts) throws -> (any ChatFront, any ChatServer) {
-        let (configuration, environment, logger) = (parts.configuration, parts.environment, parts.logger)
+    /// Makes the front of the backend's chat protocol in a role.
+    private static func front(_ role: Role, _ parts: Parts) throws -> (RoleParts, any ChatFront, any ChatServer) {
+        switch (role, parts.configuration.upstream.url.scheme.chat) {
+        case (.front, .irc):
+            let directory = DirectoryCache()
+            let (front, server) = try ircFront(parts, role, .front(directory))
+            return (.front(directory), front, server)
+        case (.sidecar, .irc):
+            let peers = PeerCache()
+            let (front, server) = try ircFront(parts, role, .sidecar(peers))
+            return (.sidecar(peers, front), front, server)
+        case (.front, .json):
+            let directory = DirectoryCache()
+            let (front, server) = try jsonFront(parts, directory)
+            return (.front(directory), front, server)
+        case (.sidecar, .json):
+            throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
+        }
+    }
+
+    private static func ircFront(
+        _ parts: Parts, _ role: Role, _ keys: IRCRole
+    ) throws -> (IRCFront, IRCServer) {
+        let (configuration, tables, logger) = (parts.configuration, parts.tables, parts.logger)
+        let environment = IRCEnvironment(
+            settings: ircSettings(configuration, as: role, network: parts.network), policies: tables.policies,
+            latches: tables.latches, tally: tables.tally, role: keys, requests: tables.outbox)
         let journal = try DeliveryJournal(directory: configuration.data)
         if let warning = journal.warning { logger.warning("\(warning)") }
         var changes: [StoreChange] = []
@@ -179,12 +192,12 @@ enum Assembly {
             latches: environment.latches, rooms: environment.rooms, openedMessages: environment.opened,
             outbox: environment.requests, requestAge: configuration.limits.requestAge.milliseconds,
             pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
-            random: SystemRandomSource(), peers: environment.peers, directory: environment.directory,
+            random: SystemRandomSource(), role: environment.role,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         participants.vault.earlierNetworks = parts.earlierNetworks
         participants.messageLines = configuration.limits.messageFragments
         participants.onUnreadable = { session in
-            environment.tally.add(.unreadableSessions)
+            tables.tally.add(.unreadableSessions)
             logger.error(
                 """
                 The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
@@ -194,7 +207,7 @@ enum Assembly {
         try parts.begin(changes, participants.warnings)
         let failed = parts.failed
         let thread = IRCFront.Thread(
-            participants: participants, store: parts.store, clock: SystemClock.now,
+            participants: participants, clock: SystemClock.now,
             onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) }, onUnknown: parts.endProcess)
         var services = ConnectionServices(
             environment: environment, submit: { thread.submit($0) }, register: { thread.register($0, as: $1) },
@@ -202,53 +215,52 @@ enum Assembly {
             downstream: parts.downstream, upstream: parts.upstream)
         services.upstreamFailed = parts.upstreamFailed
         let server = IRCServer(services: services, group: parts.group) { UInt64.random(in: 1 ... .max) }
-        return (IRCFront(thread: thread, environment: environment, store: parts.store), server)
+        return (IRCFront(thread: thread, environment: environment, store: parts.store, role: role), server)
     }
 
-    private static func jsonFront(_ parts: Parts) throws -> (any ChatFront, any ChatServer) {
-        let (configuration, environment) = (parts.configuration, parts.environment)
-        guard parts.role == .front else {
-            throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
-        }
-        let shared = try JSONBackend.environment(configuration, environment, parts.store, sealer: parts.sealer)
+    private static func jsonFront(_ parts: Parts, _ directory: DirectoryCache) throws -> (JSONFront, HTTPServer) {
+        let (configuration, tables) = (parts.configuration, parts.tables)
+        let environment = try JSONBackend.environment(
+            configuration, tables, directory, parts.store, sealer: parts.sealer)
         let held = try parts.store.records(.hold).compactMap { row in
             if case .account(let account)? = RequestScope(name: row.name) { account } else { nil }
         }
-        for account in held { _ = environment.requests.gate.hold(.account(account)) }
+        for account in held { _ = tables.outbox.gate.hold(.account(account)) }
         var changes: [StoreChange] = []
         var participants = try JSONParticipants(
-            network: parts.network, sealer: parts.sealer, store: parts.store, latches: environment.latches,
-            traces: environment.requests.traces, writes: shared.writes,
-            queue: JSONBackend.queueSettings(configuration), held: held, now: SystemClock.now(),
-            random: SystemRandomSource(), directory: environment.directory ?? DirectoryCache(), changes: &changes)
+            network: parts.network, sealer: parts.sealer, store: parts.store, latches: tables.latches,
+            traces: tables.outbox.traces, writes: environment.writes,
+            queue: JSONBackend.queueSettings(configuration),
+            historyRetention: configuration.history.retention.milliseconds, held: held, now: SystemClock.now(),
+            random: SystemRandomSource(), directory: directory, changes: &changes)
         participants.vault.earlierNetworks = parts.earlierNetworks
-        participants.vault.historyRetention = configuration.history.retention.milliseconds
-        let credentials = JSONBackend.credentials(configuration, parts.sealer)
-        let sessions = credentials.keys(in: participants.storedSessions).mapValues(SessionKey.init(stored:))
-        for account in sessions.keys { participants.queue.setSession(account.text, present: true) }
+        let credentials = JSONBackend.credentials(
+            configuration, environment, stored: participants.storedSessions, parts.sealer)
+        for account in credentials.accounts { participants.queue.setSession(account, present: true) }
         try parts.begin(changes, participants.warnings)
         let failed = parts.failed
         let thread = JSONFront.Thread(
-            participants: participants, store: parts.store, clock: SystemClock.now,
+            participants: participants, clock: SystemClock.now,
             onFailure: { failure, jobs in
                 let changes = jobs.flatMap(\.records)
                 failed(failure, changes)
-                shared.observations.giveBack(changes)
+                environment.observations.giveBack(changes)
             }, onUnknown: parts.endProcess)
         var services = HTTPServices(
-            environment: shared, clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
+            environment: environment, clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
         services.submit = { thread.submit($0) }
         services.register = { thread.register($0, as: $1) }
         services.unregister = { thread.unregister($0) }
         services.upstreamFailed = parts.upstreamFailed
+        services.defect = { [logger = parts.logger] in logger.error("\($0)") }
         let pools = UpstreamPools(services: services, group: parts.group)
         guard let sender = pools.sender(on: parts.group.next()) else { preconditionFailure("every loop has a pool") }
         let backend = JSONBackend(
-            configuration, shared, parts.store, thread, credentials: credentials, sessions: sessions, sender: sender,
+            configuration, environment, parts.store, thread, credentials: credentials, sender: sender,
             meters: services.meters)
         backend.serve(&services)
         let server = HTTPServer(services: services, pools: pools) { UInt64.random(in: 1 ... .max) }
-        return (JSONFront(thread: thread, backend: backend, gate: environment.requests.gate), server)
+        return (JSONFront(thread: thread, backend: backend, gate: tables.outbox.gate), server)
     }
 
     /// The options for listening and connecting. A reload replaces them.
@@ -282,7 +294,7 @@ enum Assembly {
     private static func policyTable(
         _ configuration: PawlConfiguration, _ role: Role, _ store: SQLiteStore
     ) throws -> (PolicyTable, String) {
-        let configured = policy(configuration, as: role)
+        let configured = role.policy(configuration)
         var snapshot = PolicySnapshot(everyone: configured)
         var source = Gateway.fromConfiguration
         for (account, policy) in try store.load().policies {
@@ -308,38 +320,27 @@ enum Assembly {
         }
     }
 
-    /// The policy of a configuration.
-    static func policy(_ configuration: PawlConfiguration, as role: Role) -> Policy {
-        switch role {
-        case .front: configuration.policy
-        case .sidecar: configuration.sidecar.require ? .required : .opportunistic
-        }
-    }
-
     // MARK: Settings
 
     /// Returns the settings of a configuration that a reload may change.
     ///
     /// - Parameter network: the name that the store holds.
     static func ircSettings(_ configuration: PawlConfiguration, as role: Role, network: String) -> IRCSettings {
-        var settings = IRCSettings(network: network)
+        var settings = IRCSettings(
+            network: network, heldLines: configuration.limits.heldLines,
+            outagePatience: configuration.upstream.outagePatience.milliseconds,
+            asksForVersion: configuration.detection.askVersion, marks: ProtectionMarks(configuration.sidecar.marks))
         settings.exemptions = (configuration.services + configuration.bots).map { pattern in
             switch pattern.origin {
             case .server(let mask): Exemption(nick: pattern.nick, proof: .server(mask))
             case .host(let mask): Exemption(nick: pattern.nick, proof: .host(mask))
             }
         }
-        settings.texts.outsider = configuration.refusal.outsider.template
-        settings.texts.required = configuration.refusal.required.template
-        settings.texts.room = configuration.refusal.room.template
-        switch configuration.upstream.url.scheme.chat {
-        case .irc: break
-        case .json:
-            if configuration.refusal.isRequiredStandard { settings.texts.required = NoticeTexts.http.required }
-            if configuration.refusal.isRoomStandard { settings.texts.room = NoticeTexts.http.room }
-        }
-        if role == .sidecar { settings.texts = .sidecar }
-        settings.marks = ProtectionMarks(configuration.sidecar.marks)
+        settings.texts =
+            switch role {
+            case .front: NoticeTexts(configuration.refusal)
+            case .sidecar: .sidecar
+            }
         settings.terminatesStartTLS = configuration.starttls == .terminate
         settings.visibility.hidesStartTLS = configuration.starttls == .hide
         settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port
@@ -348,17 +349,24 @@ enum Assembly {
             burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,
             bytesPerSecond: Double(flood.bytesPerSecond))
         settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
-        settings.outagePatience = configuration.upstream.outagePatience.milliseconds
-        settings.heldLines = configuration.limits.heldLines
-        settings.asksForVersion = configuration.detection.askVersion
         return settings
+    }
+
+    /// Returns the texts for people behind an HTTP backend, who can run no sidecar.
+    static func httpTexts(_ configuration: PawlConfiguration) -> NoticeTexts {
+        var texts = NoticeTexts(configuration.refusal)
+        if configuration.refusal.isRequiredStandard { texts.required = NoticeTexts.http.required }
+        if configuration.refusal.isRoomStandard { texts.room = NoticeTexts.http.room }
+        return texts
     }
 
     private static func downstream(_ configuration: PawlConfiguration) throws -> DownstreamOptions {
         let listeners = configuration.listen.map {
             ListenerOptions(host: $0.host, port: $0.port, usesTLS: $0.isEncrypted)
         }
-        var options = DownstreamOptions(listeners: listeners, tls: try serverTLS(configuration))
+        var options = DownstreamOptions(
+            listeners: listeners, tls: try serverTLS(configuration),
+            connectionLimit: configuration.limits.connections)
         options.acceptsProxyProtocol = configuration.accept.proxyProtocol
         options.webIRCPassword = configuration.accept.webircPassword?.value
         let accept = configuration.accept
@@ -366,7 +374,6 @@ enum Assembly {
             guard let text = address.ipAddress, let ip = IPAddress(text) else { return false }
             return accept.trusts(ip)
         }
-        options.connectionLimit = configuration.limits.connections
         return options
     }
 
@@ -397,11 +404,12 @@ enum Assembly {
 
     private static func upstream(_ configuration: PawlConfiguration) throws -> UpstreamOptions {
         let upstream = configuration.upstream
-        var options = UpstreamOptions(host: upstream.url.host, port: upstream.url.port)
+        var options = UpstreamOptions(
+            host: upstream.url.host, port: upstream.url.port,
+            connectTimeout: .milliseconds(upstream.connectTimeout.milliseconds))
         options.proxyProtocol = ProxyProtocol.Version(rawValue: upstream.proxyProtocol.rawValue)
         options.hostField = upstream.host
         options.webIRCPassword = upstream.webircPassword?.value
-        options.connectTimeout = .milliseconds(upstream.connectTimeout.milliseconds)
         guard upstream.url.isEncrypted else { return options }
         do {
             options.tls = try NIOSSLContext(configuration: clientTLS(upstream.tls))
@@ -443,6 +451,15 @@ extension Duration {
 }
 
 // MARK: - Conversions of configuration values
+
+extension NoticeTexts {
+    fileprivate init(_ refusal: PawlConfiguration.Refusal) {
+        self.init()
+        outsider = refusal.outsider.template
+        required = refusal.required.template
+        room = refusal.room.template
+    }
+}
 
 extension ProtectionMarks {
     fileprivate init(_ marks: PawlConfiguration.Sidecar.Marks) {

@@ -32,6 +32,7 @@ enum ProgramVersion {
 /// Exit codes that scripts may rely on.
 enum ExitStatus {
     static let failed: Int32 = 1
+    static let usage: Int32 = 64
     static let noGateway: Int32 = 69
     static let needsConfirmation: Int32 = 75
     static let configuration: Int32 = 78

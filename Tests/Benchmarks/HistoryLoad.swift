@@ -97,7 +97,8 @@ private struct History {
         self.vault = try JSONParticipants(
             network: "benchmark", sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
             latches: LatchTable(), writes: WriteTables(keys: WriteKeys(secret: [])),
-            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""), now: Self.now,
+            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""),
+            historyRetention: 365 * 86_400_000, now: Self.now,
             random: SystemRandomSource(), changes: &changes)
         _ = try store.commit([changes])
     }

@@ -36,6 +36,7 @@ enum Step: Equatable, Sendable {
 struct CounterJob: Sendable {
     var id: UInt64
     var steps: [Step]
+    var lookahead = Lookahead.repeated
 }
 
 /// State over a store, with a journal of the calls that the loop makes.
@@ -67,12 +68,14 @@ struct Counters: Participants {
     /// The kinds that counters have.
     static let kinds: [RecordKind] = [.blob, .mailboxEntry]
 
-    let store: InMemoryStore
+    let store: OrderedStore
     private(set) var values: [Name: Int] = [:]
     /// The wheels in memory. Others are read when they are turned.
     private(set) var wheels: [Int: Wheel] = [:]
     private(set) var lastNumber = 0
+    /// The number that the last ended batch writes, and the one before it.
     private var writtenNumber = 0
+    private var writtenBefore = 0
     private var dirty: Set<Int> = []
     /// Makes ``sharedChanges()`` throw.
     var cannotSeal = false
@@ -83,7 +86,9 @@ struct Counters: Participants {
     /// The calls of the loop, in their order, with the reads of the store.
     var journal: [String] = []
 
-    init(_ store: InMemoryStore) { self.store = store }
+    init(_ store: InMemoryStore) { self.store = OrderedStore(store) }
+
+    func lookahead(of job: CounterJob) -> Lookahead { job.lookahead }
 
     static func session(_ wheel: Int) -> SessionID {
         SessionID(owner: DeviceID(UInt64(wheel)), peer: DeviceID(.max))
@@ -179,7 +184,9 @@ struct Counters: Participants {
 
     mutating func close(_: inout [Unit], now: Timestamp) -> (closing: Int, changes: [StoreChange]) {
         journal.append("close")
+        writtenBefore = writtenNumber
         guard lastNumber != writtenNumber else { return (lastNumber, []) }
+        writtenNumber = lastNumber
         let row = RecordRow(kind: .sent, name: "number", value: Self.bytes(lastNumber))
         return (lastNumber, closesStale ? [.putRecord(row), .putSession(Self.taken)] : [.putRecord(row)])
     }
@@ -206,7 +213,7 @@ struct Counters: Participants {
 
     mutating func closed(_ closing: Int, isCommitted: Bool, now: Timestamp) {
         journal.append("closed \(isCommitted)")
-        if isCommitted { writtenNumber = closing }
+        if !isCommitted { writtenNumber = writtenBefore }
     }
 
     mutating func drop(_ rows: some Sequence<Int>) {

@@ -88,6 +88,19 @@ struct PreKeyStoreTests {
         #expect(changes.count == (withKEM ? 2 : 1) && bob.rows.count == before.count - changes.count)
     }
 
+    @Test("a prekey that has exceeded its lifetime starts no session, though no rotation has removed it")
+    func expired() throws {
+        var bob = Owner(seed: 31)
+        var random = SeededRandomSource(32)
+        let (first, second) = (
+            try firstMessage(to: bob.bundle(), &random), try firstMessage(to: bob.bundle(), &random)
+        )
+        _ = try bob.respond(to: first, at: bob.store.limits.lifetime - 1)
+        let before = bob.rows
+        #expect(throws: RatchetError.unknownPreKey) { _ = try bob.respond(to: second, at: bob.store.limits.lifetime) }
+        #expect(bob.rows == before)
+    }
+
     @Test("what is dropped before the commit has used nothing") func dropped() throws {
         var bob = Owner(seed: 3)
         var random = SeededRandomSource(4)

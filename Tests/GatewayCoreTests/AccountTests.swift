@@ -1,6 +1,7 @@
 import Envelope
 import IRCGateway
 import Protection
+import Reports
 import RequestQueue
 import StorePort
 import Testing

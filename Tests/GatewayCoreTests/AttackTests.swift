@@ -200,7 +200,7 @@ import Vault
         alice.backend.relay = { [$0.replacing(":mallory!", with: ":bob!")] }
         for message in [ControlMessage.ready(deviceList), .acknowledge(deviceList)] {
             mallory.run(client) {
-                client.machine.answered(.controlMessage(.nick("alice"), message.body), at: mallory.now, $0)
+                client.machine.answered(.sidecar(.controlMessage(.nick("alice"), message.body)), at: mallory.now, $0)
             }
             mallory.settle()
         }

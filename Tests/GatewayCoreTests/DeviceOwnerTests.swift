@@ -170,7 +170,8 @@ private struct ChosenIDs: RandomSource, Sendable {
         var vault = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
-            now: Timestamp(monotonic: 1, wall: 1), random: ChosenIDs(ids: ids), directory: DirectoryCache(),
+            pendingLimit: 256, now: Timestamp(monotonic: 1, wall: 1), random: ChosenIDs(ids: ids),
+            role: .front(DirectoryCache()),
             wasDelivered: { _ in false }, changes: &changes)
         let job = SealJob(
             connection: ConnectionID(1), ticket: 1, sender: .services("alice"), recipient: .services("bob"),

@@ -2,6 +2,7 @@ import Envelope
 import IRCGateway
 import Protection
 import RequestQueue
+import StoreConformance
 import StorePort
 import Testing
 

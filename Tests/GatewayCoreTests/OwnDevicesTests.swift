@@ -29,7 +29,8 @@ import Vault
         let own = try #require(desk.environment.peers?.own)
         desk.run(people.desk) {
             people.desk.machine.answered(
-                .controlMessage(.nick("phone"), ControlMessage.adopted(own.deviceList).body), at: desk.now, $0)
+                .sidecar(.controlMessage(.nick("phone"), ControlMessage.adopted(own.deviceList).body)), at: desk.now, $0
+            )
         }
         desk.settle()
     }
@@ -106,7 +107,8 @@ import Vault
         let own = try #require(desk.environment.peers?.own)
         desk.run(people.desk) {
             people.desk.machine.answered(
-                .controlMessage(.nick("phone"), ControlMessage.adopted(own.deviceList).body), at: desk.now, $0)
+                .sidecar(.controlMessage(.nick("phone"), ControlMessage.adopted(own.deviceList).body)), at: desk.now, $0
+            )
         }
         desk.settle()
         #expect(phone.environment.peers?.own?.deviceList.current.count == 1)

@@ -180,7 +180,7 @@ import Vault
 
     private func ask(_ act: RoomRequest.Act, _ world: World, _ client: World.Client) {
         let job = RoomRequestJob(connection: client.machine.id, act: act, room: "#room")
-        world.run(client) { client.machine.answered(.askRoom(job), at: world.now, $0) }
+        world.run(client) { client.machine.answered(.sidecar(.askRoom(job)), at: world.now, $0) }
         world.settle()
     }
 
@@ -263,13 +263,15 @@ import Vault
         let batch = bob.participants.prepare([.askRoom(job)], now: bob.now)
         let committed = try bob.store.commit(batch.groups)
         for reply in bob.participants.complete(batch, committed: committed, now: bob.now) {
-            if case .roomAsked(_, let body?) = reply.reply { return body }
+            if case .sidecar(.roomAsked(_, let body?)) = reply.reply { return body }
         }
         throw StoreError.corrupt("Nothing was signed.")
     }
 
     private func receiveControl(_ body: Body) {
-        bob.run(people[1]) { people[1].machine.answered(.controlMessage(.nick("alice"), body), at: bob.now, $0) }
+        bob.run(people[1]) {
+            people[1].machine.answered(.sidecar(.controlMessage(.nick("alice"), body)), at: bob.now, $0)
+        }
         bob.settle()
     }
 

@@ -4,6 +4,7 @@ import IRCGateway
 import Outbox
 import Protection
 import RequestQueue
+import StoreConformance
 import StorePort
 import Testing
 
@@ -120,6 +121,7 @@ import Testing
         world.act(.release(.account(.services("alice"))))
         let again = world.connect("alice")
         world.backend.login(again.id, "alice")
+        world.pipelines = false
         world.store.failNextCommit()
         world.settle()
         #expect(bob.texts == ["zero"])

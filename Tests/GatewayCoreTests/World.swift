@@ -50,7 +50,12 @@ final class World {
     let backend: SimulatedBackend
     let environment: IRCEnvironment
     let store: InMemoryStore
-    var participants: IRCParticipants<SeededSource>
+    /// Most jobs go through it in two batches: one is being committed while the next one is prepared.
+    private var pipeline: CommitPipeline<IRCParticipants<SeededSource>>
+    var participants: IRCParticipants<SeededSource> {
+        get { pipeline.participants }
+        set { pipeline.participants = newValue }
+    }
     var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     var clients: [Int: Client] = [:]
     var journal: Set<UInt64> = []
@@ -75,27 +80,27 @@ final class World {
         backend = (beside ?? behind)?.backend ?? SimulatedBackend(offers: offers)
         front = behind
         nextID = 1 + 1000 * Int(seed)
-        var irc = IRCSettings(network: "lab")
+        var irc = IRCSettings(
+            network: "lab", heldLines: 512, outagePatience: 900_000, asksForVersion: false, marks: .text)
         settings(&irc)
         self.store = store
         self.journal = journal
         var snapshot = PolicySnapshot(everyone: policy)
         for (account, policy) in try store.load().policies { if let account { snapshot.accounts[account] = policy } }
         let latches = LatchTable()
-        let peers = sidecar ? PeerCache() : nil
-        let directory = sidecar ? nil : DirectoryCache()
         environment = IRCEnvironment(
-            settings: irc, policies: PolicyTable(snapshot), latches: latches, peers: peers,
-            directory: directory)
+            settings: irc, policies: PolicyTable(snapshot), latches: latches,
+            role: sidecar ? .sidecar(PeerCache()) : .front(DirectoryCache()))
         var changes: [StoreChange] = []
-        participants = try IRCParticipants(
+        let participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches, rooms: environment.rooms, openedMessages: environment.opened,
             outbox: environment.requests,
-            requestAge: 300_000,
-            now: now, random: SeededSource(seed: seed), peers: peers, directory: directory,
+            requestAge: 300_000, pendingLimit: 256,
+            now: now, random: SeededSource(seed: seed), role: environment.role,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
+        pipeline = CommitPipeline(participants)
         guard let beside = beside ?? behind else { return }
         neighbours = [beside] + beside.neighbours
         now = beside.now
@@ -201,6 +206,8 @@ final class World {
     var pendingJobs: [IRCJob] = []
     /// While set, jobs are gathered and not performed: the commit takes its time.
     var isStoreSlow = false
+    /// Whether jobs that arrive together go through the pipeline in two batches.
+    var pipelines = true
     /// Envelopes that the vault was asked to open.
     var opens = 0
     /// The store refuses the next batch that holds an envelope to be opened.
@@ -282,17 +289,41 @@ final class World {
     }
 
     private func perform(_ jobs: [IRCJob]) {
-        let opened = jobs.count {
+        opens += Self.opens(jobs)
+        // The second half is prepared while the first one is being committed.
+        var limit = pipelines ? jobs.count - jobs.count / 2 : jobs.count
+        var waiting = jobs[...]
+        var groups: [ChangeGroup]?
+        // Envelopes in the open batch, and in the one that is being committed.
+        var (ahead, underWay) = (0, 0)
+        repeat {
+            let next = Array(waiting.prefix(min(limit, pipeline.room(for: waiting))))
+            waiting.removeFirst(next.count)
+            limit = .max
+            ahead += Self.opens(next)
+            pipeline.prepare(next, now: now)
+            if let begun = groups {
+                if failsNextOpen, underWay > 0 {
+                    failsNextOpen = false
+                    store.failNextCommit()
+                }
+                groups = pipeline.ended(store.outcome(of: begun), now: now)
+            } else {
+                groups = pipeline.close(now: now)
+            }
+            if groups != nil { (ahead, underWay) = (0, ahead) }
+            answer(pipeline.settle(now: now).replies)
+        } while !waiting.isEmpty || groups != nil || pipeline.openJobs > 0
+    }
+
+    private static func opens(_ jobs: [IRCJob]) -> Int {
+        jobs.count {
             if case .open = $0 { true } else { false }
         }
-        opens += opened
-        if failsNextOpen, opened > 0 {
-            failsNextOpen = false
-            store.failNextCommit()
-        }
-        let batch = participants.prepare(jobs, now: now)
-        let committed = try? store.commit(batch.groups)
-        for reply in participants.complete(batch, committed: committed, now: now) {
+    }
+
+    private func answer(_ replies: IRCParticipants<SeededSource>.Replies) {
+        for reply in replies {
             guard let client = clients.values.first(where: { $0.machine.id == reply.connection }) else { continue }
             run(client) { client.machine.answered(reply.reply, at: self.now, $0) }
         }
@@ -300,4 +331,22 @@ final class World {
 
     /// Every line that the backend has seen.
     var canary: String { backend.seen.joined(separator: "\n") }
+}
+
+extension IRCEnvironment {
+    /// The peers of a sidecar; nil in a gateway in front.
+    var peers: PeerCache? {
+        switch role {
+        case .front: nil
+        case .sidecar(let peers): peers
+        }
+    }
+
+    /// The published devices of a gateway in front; nil in a sidecar.
+    var directory: DirectoryCache? {
+        switch role {
+        case .front(let directory): directory
+        case .sidecar: nil
+        }
+    }
 }

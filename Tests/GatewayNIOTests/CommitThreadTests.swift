@@ -43,12 +43,13 @@ import Vault
         let vault = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
-            now: Timestamp(monotonic: 1, wall: 1), random: SystemRandomSource(), directory: DirectoryCache(),
+            pendingLimit: 256, now: Timestamp(monotonic: 1, wall: 1), random: SystemRandomSource(),
+            role: .front(DirectoryCache()),
             wasDelivered: { _ in false }, changes: &changes)
         let failures = Mutex<[StoreError]>([])
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let runner = CommitThread(
-            participants: vault, store: store, clock: { Timestamp(monotonic: 2, wall: 2) },
+            participants: vault, clock: { Timestamp(monotonic: 2, wall: 2) },
             onFailure: { failure, _ in failures.withLock { $0.append(failure) } },
             onUnknown: { _ in Issue.record("the outcome of every commit is known") })
         let listener = Listener(group.next())
@@ -88,12 +89,13 @@ import Vault
         let participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
-            now: Timestamp(monotonic: 1, wall: 1), random: SystemRandomSource(), directory: DirectoryCache(),
+            pendingLimit: 256, now: Timestamp(monotonic: 1, wall: 1), random: SystemRandomSource(),
+            role: .front(DirectoryCache()),
             wasDelivered: { _ in false }, changes: &changes)
         let unknown = Mutex<[StoreError]>([])
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let thread = CommitThread(
-            participants: participants, store: store, clock: { Timestamp(monotonic: 2, wall: 2) },
+            participants: participants, clock: { Timestamp(monotonic: 2, wall: 2) },
             onFailure: { failure, _ in Issue.record("\(failure) is no failure that was told") },
             onUnknown: { failure in unknown.withLock { $0.append(failure) } })
         let listener = Listener(group.next())

@@ -1,3 +1,4 @@
+import Devices
 import IRCGateway
 import NIOCore
 import NIOPosix
@@ -16,12 +17,15 @@ import Testing
 
     private static func services(backend: Int) -> ConnectionServices {
         let environment = IRCEnvironment(
-            settings: IRCSettings(network: "lab"), policies: PolicyTable(PolicySnapshot(everyone: .observe)))
+            settings: IRCSettings(
+                network: "lab", heldLines: 512, outagePatience: 900_000, asksForVersion: false, marks: .text),
+            policies: PolicyTable(PolicySnapshot(everyone: .observe)))
         return ConnectionServices(
             environment: environment, submit: { _ in }, register: { _, _ in }, unregister: { _ in },
             markDelivered: { _ in }, clock: { Timestamp(monotonic: 1, wall: 1) },
-            downstream: { DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)]) },
-            upstream: { UpstreamOptions(host: "127.0.0.1", port: backend) })
+            downstream: {
+                DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)], connectionLimit: 100)
+            }, upstream: { UpstreamOptions(host: "127.0.0.1", port: backend, connectTimeout: .seconds(10)) })
     }
 
     /// Writes lines without end, each when the one before has gone to the socket.
@@ -152,7 +156,7 @@ import Testing
     @Test(arguments: ["sesame", "Sesame", "sesam", "sesame1", ""]) func thePasswordOfWEBIRCIsCompared(
         _ password: String
     ) throws {
-        var options = DownstreamOptions(listeners: [])
+        var options = DownstreamOptions(listeners: [], connectionLimit: 1)
         options.webIRCPassword = "sesame"
         options.trusts = { _ in true }
         let peer = try SocketAddress(ipAddress: "127.0.0.1", port: 40_000)

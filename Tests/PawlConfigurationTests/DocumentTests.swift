@@ -74,6 +74,17 @@ struct DocumentTests {
         }
     }
 
+    /// The first column of the README's table.
+    @Test func theReadmeTellsWhatEachPolicyDoes() throws {
+        let readme = URL(filePath: deliveredFolder).deletingLastPathComponent().appending(path: "README.md")
+        let rows = try String(contentsOf: readme, encoding: .utf8).split(separator: "\n")
+            .drop { !$0.hasPrefix("| policy |") }.prefix { $0.hasPrefix("|") }.dropFirst(2)
+        let names = rows.flatMap { row in
+            row.split(separator: "|")[0].split(separator: ",").map { $0.trimmingCharacters(in: [" ", "`"]) }
+        }
+        #expect(names == Policy.allCases.map(\.name))
+    }
+
     @Test func exampleForNgIRCd() throws {
         let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/ngircd.yaml")
         #expect(configuration.upstream.url.description == "irc://127.0.0.1:6668")

@@ -20,7 +20,7 @@ import Testing
 
     /// A gateway that listens nowhere, with everything a command may find in its store.
     static func gateway(
-        _ scratch: ScratchDirectory, upstream: String, listen: String, as role: Assembly.Role = .front
+        _ scratch: ScratchDirectory, upstream: String, listen: String, as role: Role = .front
     ) throws -> Gateway {
         var overrides = PawlConfiguration.Overrides(
             listen: [listen], upstream: upstream, policy: "observe", data: scratch.file("data"))
@@ -157,7 +157,7 @@ import Testing
         #expect(room.exit == 1 && room.error.contains("--room '#ops'"))
         let empty = await AdminGrammar.perform(["policy", "set", "off", "--account", ""], on: gateway)
         #expect(empty.exit == 64)
-        #expect(gateway.environment.policies.snapshot.accounts.isEmpty)
+        #expect(gateway.tables.policies.snapshot.accounts.isEmpty)
         #expect(throws: (any Error).self) { try Watch.parse(["--every", "1e300"]) }
         #expect(throws: (any Error).self) { try Watch.parse(["--every", "nan"]) }
     }

@@ -1,23 +1,8 @@
-import Envelope
-import IRCGateway
-import PawlConfiguration
 import Testing
 
 @testable import pawl
 
-/// What stands in two places is the same in both.
 @Suite struct DefaultTests {
-    @Test func settingsOfTheCoreAreTheDefaultsOfTheConfiguration() throws {
-        let configured = Assembly.ircSettings(try PawlConfiguration.load(), as: .front, network: "lab")
-        let standard = IRCSettings(network: "lab")
-        #expect(configured.texts == standard.texts)
-        #expect(configured.heldLines == standard.heldLines)
-        #expect(configured.outagePatience == standard.outagePatience)
-        #expect(configured.fragments.inactivity == standard.fragments.inactivity)
-        #expect(configured.marks == standard.marks && configured.asksForVersion == standard.asksForVersion)
-        #expect(try PawlConfiguration.load().limits.messageFragments == Armour.maximumFragments)
-    }
-
     /// `sudo -u pawl` sets HOME; the gateway of the system service is the one that is meant.
     @Test func commandsFindTheGatewayOfTheService() {
         func directory(_ environment: [String: String], isRoot: Bool = false, usable: String...) -> String {

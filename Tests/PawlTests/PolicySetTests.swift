@@ -32,7 +32,7 @@ import Testing
     }
 
     private func accounts(_ gateway: Gateway) -> [AccountID: Policy] {
-        gateway.environment.policies.snapshot.accounts
+        gateway.tables.policies.snapshot.accounts
     }
 
     @Test func anUnknownAccountIsRefusedWithTheNearest() async throws {

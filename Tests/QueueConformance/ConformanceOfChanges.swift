@@ -138,8 +138,9 @@ extension QueueConformance {
         let store = try subject.open()
         let failure = RequestOutcome(.failure(status: 404), cause: "It is not there.", body: [0, 1])
         let aborted = RequestOutcome(.aborted, cause: "It was cancelled.")
-        try store.commit((1...4).map { insert($0) })
-        try store.commit([finish(1), finish(2, nil, failure), finish(3, nil, aborted), finish(4, keeps: false)])
+        try store.commit((1...5).map { insert($0) })
+        try store.commit([finish(1), finish(2, nil, failure), finish(3, nil, aborted), finish(4, keeping: .result)])
+        try store.commit([finish(5, keeping: .response), .redeliver(id: 5, times: 1)])
         var undelivered = try store.load().undelivered
         #expect(undelivered.map(\.request.id) == [1, 2, 3])
         #expect(undelivered.map(\.outcome) == [success, failure, aborted])
@@ -148,6 +149,7 @@ extension QueueConformance {
         #expect(try store.outcome(token(3)) == aborted)
         // What nobody wants is not kept; how it ended is.
         #expect(try store.outcome(token(4)) == RequestOutcome(.success(status: 201)))
+        #expect(try store.outcome(token(5)) == success)
         try store.commit([.redeliver(id: 1, times: 1), .redeliver(id: 4, times: 1), .handled(id: 3)])
         undelivered = try subject.open().load().undelivered
         #expect(undelivered.map(\.request.id) == [1, 2])

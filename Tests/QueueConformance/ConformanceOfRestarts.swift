@@ -79,7 +79,8 @@ extension QueueConformance {
         let store = try subject.open()
         try store.commit((1...6).map { insert($0) })
         try store.commit([
-            finish(1, keeps: false, at: 100), finish(2, at: 100), finish(3, at: 199), finish(4, keeps: false, at: 200),
+            finish(1, keeping: .result, at: 100), finish(2, at: 100), finish(3, at: 199),
+            finish(4, keeping: .result, at: 200),
             .handled(id: 3), .lease(id: 6, lease: 1),
         ])
         try store.commit([.prune(before: 200, below: 1)])
@@ -98,7 +99,7 @@ extension QueueConformance {
 
     @Sendable static func highest(_ subject: Subject) throws {
         var store = try subject.open()
-        try store.commit([insert(41), insert(40), finish(41, keeps: false, at: 1), .prune(before: 2)])
+        try store.commit([insert(41), insert(40), finish(41, keeping: .result, at: 1), .prune(before: 2)])
         #expect(try store.load().highest == 41)
         store = try subject.open()
         #expect(try store.load().highest == 41)
@@ -145,7 +146,7 @@ extension QueueConformance {
         try store.commit((1...500).map { insert($0) })
         var changes: [QueueChange] = []
         for id in UInt64(1)...500 {
-            changes += [.lease(id: id, lease: id + 7), finish(id, id + 7, keeps: id % 2 == 0)]
+            changes += [.lease(id: id, lease: id + 7), finish(id, id + 7, keeping: id % 2 == 0 ? .delivery : .result)]
         }
         try store.commit(changes)
         let contents = try subject.open().load()

@@ -92,8 +92,9 @@ package enum QueueConformance {
         body: Array(#"{"id":"r1"}"#.utf8))
 
     static func finish(
-        _ id: UInt64, _ lease: UInt64? = nil, _ outcome: RequestOutcome = success, keeps: Bool = true, at: Int64 = 5000
-    ) -> QueueChange { .finish(id: id, lease: lease, outcome: outcome, keepsOutcome: keeps, at: at) }
+        _ id: UInt64, _ lease: UInt64? = nil, _ outcome: RequestOutcome = success,
+        keeping: QueueChange.Keeping = .delivery, at: Int64 = 5000
+    ) -> QueueChange { .finish(id: id, lease: lease, outcome: outcome, keeping: keeping, at: at) }
 
     static func all(_ store: any QueueStore) throws -> [QueuedRequest] {
         try store.requests(states: RequestState.allCases, after: 0, limit: .max)

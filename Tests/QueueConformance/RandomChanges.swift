@@ -59,7 +59,8 @@ package struct RandomChanges {
         case 48..<58: return .requeue(id: id(), lease: lease(), wait())
         case 58..<78:
             let lease = number(0...4) == 0 ? nil : lease()
-            return .finish(id: id(), lease: lease, outcome: outcome(), keepsOutcome: number(0...3) > 0, at: time)
+            let keeping: QueueChange.Keeping = [.result, .response, .delivery, .delivery][number(0...3)]
+            return .finish(id: id(), lease: lease, outcome: outcome(), keeping: keeping, at: time)
         case 78..<81: return .redeliver(id: id(), times: number(1...3))
         case 81..<84: return .handled(id: id())
         case 84..<86: return .forgetResponse(id: id())

@@ -23,7 +23,7 @@ func batch(_ number: UInt64) -> [QueueChange] {
     if number >= 2 {
         let outcome = RequestOutcome(.success(status: 200), body: [1, 2, 3])
         changes += ids(number - 2).map {
-            .finish(id: $0, lease: $0, outcome: outcome, keepsOutcome: true, at: Int64(number))
+            .finish(id: $0, lease: $0, outcome: outcome, keeping: .delivery, at: Int64(number))
         }
     }
     return changes

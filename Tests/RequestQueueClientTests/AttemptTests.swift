@@ -33,7 +33,19 @@ import Testing
         var timeoutInterval: Int64 = 600_000
         var allowed: Set<String> = []
         var preparation: @Sendable () async -> Void = {}
+        /// The key of a request's own device.
+        var ownKey: SessionKey?
+        /// Called with the answer.
+        var answered: @Sendable () -> Void = {}
 
+        func session(for request: APIClientQueueRequest) -> SessionKey? { ownKey }
+
+        func identifiers(
+            in response: APIClientResponse<Data>, for request: APIClientQueueRequest
+        ) -> [EntityIdentifier] {
+            answered()
+            return []
+        }
         func sendsSession(to host: String) -> Bool { allowed.contains(host) }
 
         func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig {
@@ -110,6 +122,89 @@ import Testing
         await queue.close()
     }
 
+    // MARK: Which session key, and its end
+
+    private static func authorized(_ tokens: String...) -> Network {
+        let accepted = tokens.map { "Bearer \($0)" }
+        return Network { (request) throws(NetworkFailure) in
+            NetworkResponse(status: request.header("Authorization").map(accepted.contains) == true ? 200 : 401)
+        }
+    }
+
+    /// The tenant logs out just before an attempt. It is not sent without a key, and is no attempt.
+    @Test func withoutAKeyNothingIsSent() async throws {
+        let network = Self.authorized("key")
+        let made = Mutex<APIClientQueue?>(nil)
+        let isOut = Mutex(true)
+        let client = Client(
+            networkClient: network,
+            preparation: { if isOut.withLock({ $0 }) { made.withLock { $0 }?.setSession(nil) } })
+        let listener = Listener()
+        let queue = try queue(client, InMemoryQueueStore(), [listener])
+        made.withLock { $0 = queue }
+        let token = try await queue.append(post("/a"))
+        try await eventuallyAsync("it waits") { await queue.obstacles(token) == ["waits for the next login"] }
+        #expect(network.sent.isEmpty)
+        #expect(await queue.waitingForSession(token)?.attempts == 0)
+        isOut.withLock { $0 = false }
+        queue.setSession(SessionKey(bearer: "key"))
+        try await eventuallyAsync("it is done") { listener.all.count == 1 }
+        #expect(listener.all[0].result == "success 200" && network.sent.count == 1)
+        made.withLock { $0 = nil }
+        await queue.close()
+    }
+
+    /// The tenant logs in anew while the backend refuses the old key.
+    @Test func aLoginDuringARefusalIsUsed() async throws {
+        let made = Mutex<APIClientQueue?>(nil)
+        let network = Network { (request) throws(NetworkFailure) in
+            if request.header("Authorization") == "Bearer new" { return NetworkResponse(status: 200) }
+            made.withLock { $0 }?.setSession(SessionKey(bearer: "new"))
+            return NetworkResponse(status: 401)
+        }
+        let listener = Listener()
+        let queue = try queue(Client(networkClient: network), InMemoryQueueStore(), [listener])
+        made.withLock { $0 = queue }
+        try await queue.append(post("/a"))
+        try await eventuallyAsync("it is done") { listener.all.count == 1 }
+        #expect(listener.all[0].result == "success 200")
+        #expect(network.sent.map { $0.header("Authorization") } == ["Bearer key", "Bearer new"])
+        made.withLock { $0 = nil }
+        await queue.close()
+    }
+
+    /// The key of its own device is refused. After a login of its tenant, with the key that it had, it is sent again.
+    @Test func aRefusedKeyOfOneRequestWaitsForTheLoginOfItsTenant() async throws {
+        let network = Self.authorized("key")
+        let client = Client(networkClient: network, ownKey: SessionKey(bearer: "own"))
+        let queue = try queue(client)
+        let token = try await queue.append(post("/a"))
+        try await eventuallyAsync("it waits") { await queue.obstacles(token) == ["waits for the next login"] }
+        #expect(network.sent.map { $0.header("Authorization") } == ["Bearer own"])
+        queue.setSession(SessionKey(bearer: "key"))
+        try await eventuallyAsync("it is sent again") { network.sent.count == 2 }
+        await queue.close()
+    }
+
+    /// The next process asks for a login at once.
+    @Test func aRefusedKeyIsNoLongerStored() async throws {
+        let store = InMemoryQueueStore()
+        let sealer = ClientQueueTests.Sealer()
+        func queue() throws -> APIClientQueue {
+            try APIClientQueue(
+                client: Client(networkClient: Self.authorized("new")), store: store, credentials: .sealed(sealer))
+        }
+        let first = try queue()
+        first.setSession(SessionKey(bearer: "old"))
+        let token = try await first.append(post("/a"))
+        try await eventuallyAsync("it waits") { await first.obstacles(token) == ["waits for the next login"] }
+        #expect(try store.load().sessions.isEmpty)
+        first.setSession(SessionKey(bearer: "new"))
+        try await eventuallyAsync("it is done") { try first.requests(states: [.done]).count == 1 }
+        #expect(try store.load().sessions.count == 1)
+        await first.close()
+    }
+
     // MARK: Ends
 
     /// Whatever of an application does not return: its lane goes on.
@@ -167,6 +262,58 @@ import Testing
         gate.withLock { $0 = true }
         try await eventuallyAsync("all are done") { listener.all.count == 4 }
         #expect(network.sent.count == 1)
+        await queue.close()
+    }
+
+    // MARK: Threads
+
+    /// Runs tasks on a queue of its own.
+    private final class Executor: TaskExecutor {
+        private static let mark = DispatchSpecificKey<Bool>()
+        private let queue = DispatchQueue(label: "executor")
+
+        init() { queue.setSpecific(key: Self.mark, value: true) }
+
+        static var isCurrent: Bool { DispatchQueue.getSpecific(key: mark) == true }
+
+        func enqueue(_ job: consuming ExecutorJob) {
+            let job = UnownedJob(job)
+            queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+        }
+    }
+
+    /// An engine whose attempts run on an executor.
+    private struct Driver: QueueDriver {
+        let engine: QueueEngine
+        let taskExecutor: (any TaskExecutor)?
+
+        func start(_ act: @escaping @Sendable (QueueBatch, QueueAnswers) -> Void) { engine.start(act) }
+        func post(_ event: @escaping MachineEvent) -> Bool { engine.post(event) }
+        func stop() { engine.stop() }
+    }
+
+    /// The network answers on another thread, and none of Swift's pool is needed for what follows.
+    @Test(arguments: [false, true]) func anAnswerIsProcessedOnTheDriversExecutor(hasExecutor: Bool) async throws {
+        let network = Network { (_) throws(NetworkFailure) in
+            await withCheckedContinuation { continuation in
+                DispatchQueue.global().asyncAfter(deadline: .now() + 0.005) { continuation.resume() }
+            }
+            return NetworkResponse(status: 200)
+        }
+        let isOnExecutor = Mutex<Bool?>(nil)
+        let client = Client(
+            networkClient: network, answered: { isOnExecutor.withLock { $0 = Executor.isCurrent } })
+        let store = InMemoryQueueStore()
+        let driver = Driver(
+            engine: QueueEngine(QueueMachine(QueueMachine.Settings(), lease: 1), store: store),
+            taskExecutor: hasExecutor ? Executor() : nil)
+        let sessions = TenantSessions(client, .memory, stored: [:], sessions: [:])
+        let queue = APIClientQueue(
+            client: client, store: store, driver: driver, credentials: sessions, keepsOutcomes: false, watch: { _ in })
+        queue.setSession(SessionKey(bearer: "key"))
+        try await queue.append(post("/a"))
+        try await eventuallyAsync("it is done") { try queue.requests(states: [.done]).count == 1 }
+        #expect(isOnExecutor.withLock { $0 } == hasExecutor)
         await queue.close()
     }
 

@@ -26,6 +26,18 @@ import Testing
         #expect(HTTPMethod.allCases.filter(\.isIdempotent) == [.get, .head, .put, .delete])
     }
 
+    /// One rule of each kind.
+    static let policies: [QueueingStrategy.RetryPolicy] = Array(
+        sequence(first: .onNetworkInterrupt) { policy in
+            switch policy {
+            case .onNetworkInterrupt: .onRequestTimeout
+            case .onRequestTimeout: .onTransientStatus
+            case .onTransientStatus: .onCustomErrorCodes([418, -1])
+            case .onCustomErrorCodes: .onAllErrorCodesExcept([404])
+            case .onAllErrorCodesExcept: nil
+            }
+        })
+
     static let everything: APIRequestConfig = {
         var config = APIRequestConfig(
             method: .patch, path: "/rooms/\(message)/x y/%41", host: "https://other.example",
@@ -37,7 +49,7 @@ import Testing
             ]), includeSessionKey: false, timeoutInterval: 1500, deduplicate: true, tag: "log",
             queueingStrategy: .init(
                 synchronization: .concurrent,
-                retryPolicy: [.onCustomErrorCodes([418, -1]), .onAllErrorCodesExcept([404])]),
+                retryPolicy: policies),
             background: false)
         config.query.items.append(.init(name: "é", value: "ü"))
         return config

@@ -114,6 +114,25 @@ import Testing
         #expect(world.machine.counts.dead == 1)
     }
 
+    /// Attempts of earlier processes are no failures of this one.
+    @Test func onlyAttemptsOfThisProcessAreCounted() throws {
+        let world = world { $0.limits.attempts = 2 }
+        let token = try append(world)
+        for _ in 0..<3 {
+            try world.restart(session: nil)
+            world.machine.unpark("a")
+            world.turn()
+        }
+        #expect(world.machine.request(token)?.attempts == 4)
+        world.machine.giveBack(token, isBegun: true, cause: "It ended.", now: world.now)
+        #expect(world.machine.request(token)?.state == .pending)
+        world.machine.unpark("a")
+        world.turn()
+        world.machine.giveBack(token, isBegun: true, cause: "It ended.", now: world.now)
+        world.turn()
+        #expect(try world.state(token) == .dead)
+    }
+
     /// Told of one that waits, of one that is under way, and of one that was accepted a moment ago.
     @Test func endsAreReportedFromElsewhere() throws {
         let world = world()

@@ -141,9 +141,11 @@ import Testing
             $0.limits.requests = 15
         }
         for number in 0..<10 { try world.append(NewRequest(post("/\(number)"), tenant: "a")) }
-        #expect(throws: QueueError.tenantFull(limit: 10)) { try world.append(NewRequest(post("/x"), tenant: "a")) }
+        #expect(throws: QueueError.tenantFull(limit: .requests(10))) {
+            try world.append(NewRequest(post("/x"), tenant: "a"))
+        }
         for number in 0..<5 { try world.append(NewRequest(post("/\(number)"), tenant: "b")) }
-        #expect(throws: QueueError.full(limit: 15)) { try world.append(NewRequest(post("/x"), tenant: "c")) }
+        #expect(throws: QueueError.full(limit: .requests(15))) { try world.append(NewRequest(post("/x"), tenant: "c")) }
         world.machine.setSession("a", present: true)
         world.run()
         try world.append(NewRequest(post("/x"), tenant: "c"))
@@ -154,7 +156,7 @@ import Testing
         }
         let body = RequestBody.rawData(Array(repeating: 0, count: 600))
         try large.append(post("/1", body: body))
-        #expect(throws: QueueError.tenantFull(limit: 1500)) { try large.append(post("/2", body: body)) }
+        #expect(throws: QueueError.tenantFull(limit: .bytes(1500))) { try large.append(post("/2", body: body)) }
         let error = #expect(throws: QueueError.self) {
             try large.append(post("/3", body: .rawData(Array(repeating: 0, count: 1000))))
         }
@@ -210,6 +212,12 @@ import Testing
         #expect(world.sent.count == 100 && world.sent.map(\.at).max() == begin + 900)
     }
 
+    @Test func aLimitIsNamedWithItsUnit() {
+        #expect(QueueError.full(limit: .requests(1)).description.contains("1 request "))
+        #expect(QueueError.tenantFull(limit: .requests(10)).description.contains("10 requests"))
+        #expect(QueueError.tenantFull(limit: .bytes(1500)).description.contains("1500 bytes"))
+    }
+
     // MARK: Sessions
 
     @Test func withoutASessionRequestsWaitForTheLogin() throws {
@@ -224,6 +232,26 @@ import Testing
         world.machine.setSession("", present: true)
         world.run(1_000)
         #expect(try world.state(token) == .done)
+    }
+
+    /// Its sender found no session key for it: the tenant has logged out meanwhile, or logged in again.
+    @Test(arguments: [false, true]) func anAttemptWithoutASessionIsNoAttempt(hasSession: Bool) throws {
+        let world = QueueWorld()
+        world.backend = { _ in .status(200, latency: 1 << 40) }
+        let token = try world.append(post("/a"))
+        let first = try #require(world.sent.first?.dispatch)
+        world.machine.withhold(first.id, lease: first.lease, hasSession: hasSession, now: world.now)
+        world.turn()
+        #expect(world.machine.waitingForSession(token) == nil || !hasSession)
+        #expect(world.sent.count == (hasSession ? 2 : 1))
+        world.machine.setSession("", present: true)
+        world.turn()
+        #expect(world.sent.count == 2)
+        #expect(world.sent.map(\.dispatch.request.attempts) == [1, 1])
+        #expect(try world.store.request(token)?.attempts == 1)
+        // The first lease has ended.
+        world.machine.withhold(first.id, lease: first.lease, hasSession: false, now: world.now)
+        #expect(world.machine.counts.late == 1 && world.machine.hasSession(""))
     }
 
     @Test func aSessionThatIsRefusedIsAskedForAgainOnce() throws {

@@ -86,6 +86,22 @@ import Testing
         #expect(world.results.map(\.outcome) == [outcome])
     }
 
+    /// The outcome is there for callers that ask, and the next process delivers nothing.
+    @Test func anOutcomeWithoutDeliveryIsDueToNobody() throws {
+        let world = QueueWorld { $0.deliversOutcomes = false }
+        world.handles = false
+        world.backend = { _ in
+            .init(reply: .success(status: 200, headers: [], body: [1, 2, 3], identifiers: []))
+        }
+        let token = try world.append(post("/a"))
+        world.run(100)
+        #expect(world.results.map(\.request.token) == [token])
+        #expect(try world.store.load().undelivered.isEmpty)
+        try world.restart()
+        #expect(world.deliveries.count == 1)
+        #expect(try world.store.outcome(token)?.body == [1, 2, 3])
+    }
+
     /// Where nobody wants outcomes nothing is kept, and nothing is counted.
     @Test func nothingIsKeptForNobody() throws {
         let world = QueueWorld { $0.keepsOutcomes = false }

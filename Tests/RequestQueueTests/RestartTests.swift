@@ -34,7 +34,7 @@ import Testing
         #expect(world.machine.counts.late == 1 && world.machine.request(token)?.state == .inFlight)
         // Nor does the store take it.
         try world.store.commit([
-            .finish(id: old.id, lease: old.lease, outcome: .init(.success(status: 200)), keepsOutcome: false, at: 0)
+            .finish(id: old.id, lease: old.lease, outcome: .init(.success(status: 200)), keeping: .result, at: 0)
         ])
         #expect(try world.store.load().requests.count == 1)
     }

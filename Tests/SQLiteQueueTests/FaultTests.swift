@@ -38,7 +38,7 @@ private final class Trial {
                 changes += [
                     .lease(id: id, lease: 7),
                     .finish(
-                        id: id, lease: 7, outcome: QueueConformance.success, keepsOutcome: true, at: Int64(number)),
+                        id: id, lease: 7, outcome: QueueConformance.success, keeping: .delivery, at: Int64(number)),
                 ]
             }
         }

@@ -120,8 +120,8 @@ import Testing
 
     @Test func aNewerSchemaIsRefused() throws {
         place.edit("PRAGMA user_version = 99")
-        #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 2"))
-        place.edit("PRAGMA user_version = 2")
+        #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 3"))
+        place.edit("PRAGMA user_version = 3")
         #expect(place.refusal() == nil)
     }
 
@@ -159,7 +159,7 @@ import Testing
     @Test(arguments: [1, 5, 9, 12, 14]) func damageIsRefusedAndRepaired(_ page: Int) throws {
         try place.open().commit([
             .lease(id: 7, lease: 3),
-            .finish(id: 7, lease: 3, outcome: QueueConformance.success, keepsOutcome: true, at: 9),
+            .finish(id: 7, lease: 3, outcome: QueueConformance.success, keeping: .delivery, at: 9),
         ])
         try #require(size > (page + 1) * 4096)
         overwrite(page * 4096..<(page + 1) * 4096)

@@ -1,7 +1,7 @@
 import QueueConformance
-import RequestQueue
 import Testing
 
+@testable import RequestQueue
 @testable import SQLiteQueue
 
 /// Files of every schema that was ever released open, and hold what they held.
@@ -46,6 +46,8 @@ import Testing
     private static let golden2 = golden.split(separator: "\n")
         .filter { !$0.contains("INDEX queue_state") && !$0.contains("INDEX queue_finished") }
         .joined(separator: "\n").replacing("user_version = 1", with: "user_version = 2")
+    /// Version 3 has the same tables, and newer forms.
+    private static let golden3 = golden2.replacing("user_version = 2", with: "user_version = 3")
     /// In hexadecimal digits: version 1 of the stored form, of a POST to `/a` with nothing in it.
     private static let form =
         "01" + "02" + "00000001" + "00" + "000000022f61" + "00" + "00000000" + "00000000" + "00" + "00" + "00" + "00"
@@ -55,16 +57,22 @@ import Testing
     /// Whoever changes the schema adds a migration, never edits one; then a golden file of the version before, as text like the one
     /// above, with a test like the one below; and says here how many there are.
     @Test func everyVersionHasItsGoldenFile() throws {
-        #expect(QueueTables.migrations.count == 2, "a new version: add what the comment of this test says")
+        #expect(QueueTables.migrations.count == 3, "a new version: add what the comment of this test says")
         let made = try place.open().objects()
-        for (version, golden) in [Self.golden, Self.golden2].enumerated() {
+        for (version, golden) in [Self.golden, Self.golden2, Self.golden3].enumerated() {
             let other = try QueuePlace()
             try other.make(golden)
             #expect(try other.open().objects() == made, "version \(version + 1) of the schema was edited")
         }
     }
 
-    @Test(arguments: [golden, golden2]) func everyVersionOpensAndWorks(_ golden: String) throws {
+    /// A program that does not know a form has to refuse the file, not to give its requests up as damaged.
+    @Test func aNewFormNeedsANewSchema() {
+        #expect(QueueTables.newestForms.count == QueueTables.migrations.count)
+        #expect(QueueTables.newestForms.last == RequestForm.versions.upperBound)
+    }
+
+    @Test(arguments: [golden, golden2, golden3]) func everyVersionOpensAndWorks(_ golden: String) throws {
         try place.make(golden)
         let store = try place.open()
         let contents = try store.load()

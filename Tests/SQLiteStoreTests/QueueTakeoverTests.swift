@@ -29,8 +29,9 @@ import Testing
     }
 
     private func finish(
-        _ id: UInt64, _ outcome: RequestOutcome, lease: UInt64? = nil, keeps: Bool = true, at: Int64 = 5000
-    ) -> QueueChange { .finish(id: id, lease: lease, outcome: outcome, keepsOutcome: keeps, at: at) }
+        _ id: UInt64, _ outcome: RequestOutcome, lease: UInt64? = nil, keeping: QueueChange.Keeping = .delivery,
+        at: Int64 = 5000
+    ) -> QueueChange { .finish(id: id, lease: lease, outcome: outcome, keeping: keeping, at: at) }
 
     /// A request in every state, with all that a row can have.
     private func fill(_ queue: SQLiteQueueStore) throws {
@@ -42,7 +43,7 @@ import Testing
             .requeue(id: 2, lease: 3, .init(notBefore: 77, attempts: 4, crashes: 1, doubts: 2, cause: "refused")),
             .hold(id: 3, true), .lease(id: 4, lease: .max), .lease(id: 5, lease: 6),
             finish(5, QueueConformance.success, lease: 6), finish(6, dead, at: 6000), .handled(id: 6),
-            finish(7, RequestOutcome(.aborted), keeps: false), finish(8, dead), .redeliver(id: 8, times: 2),
+            finish(7, RequestOutcome(.aborted), keeping: .result), finish(8, dead), .redeliver(id: 8, times: 2),
             .quarantine(id: 9, cause: "It cannot be read.", at: 7000),
         ])
         // Of two on one entity the later counts.
@@ -143,7 +144,7 @@ import Testing
 
     /// A program of before would begin an empty queue beside this store.
     @Test func anOlderProgramRefusesTheStore() throws {
-        try scratch.with { store throws in #expect(try store.pragma("user_version") == 6) }
+        try scratch.with { store throws in #expect(try store.pragma("user_version") == 7) }
     }
 
     // MARK: Crashes
@@ -260,7 +261,7 @@ import Testing
 
     @Test func aNewerSchemaIsRefused() throws {
         scratch.edit("PRAGMA user_version = 99", path)
-        #expect(refused()?.message.contains("schema 99; this program knows schemas up to 2") == true)
+        #expect(refused()?.message.contains("schema 99; this program knows schemas up to 3") == true)
     }
 
     @Test func aFileInUseIsRefused() throws {
@@ -297,7 +298,10 @@ import Testing
         try asideWithFile {
             try scratch.with { try StoreConformance.commit($0, [.insert(StoreConformance.request(4))]) }
         }
+        scratch.edit("PRAGMA user_version = 2", path)
         let message = try refusedByRows()
+        // The earlier version can still open its queue.
+        #expect(try rows(path, "pragma_user_version").first?["user_version"] as Int? == 2)
         #expect(message.contains("other rows under the same ids (queue_request)"))
         #expect(message.contains("mv \(path) \(path).aside"))
         // As the refusal says.
@@ -322,7 +326,7 @@ import Testing
     @Test func anOlderCopyThatComesBackIsRefused() throws {
         keepCopy()
         try scratch.with { store throws in
-            try StoreConformance.commit(store, [.queue(finish(1, QueueConformance.success, keeps: false))])
+            try StoreConformance.commit(store, [.queue(finish(1, QueueConformance.success, keeping: .result))])
         }
         bringBack()
         #expect(try refusedByRows().contains("taken its queue over already"))

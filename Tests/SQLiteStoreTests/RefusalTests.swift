@@ -139,10 +139,10 @@ import Testing
     }
 
     @Test func tooNew() {
-        scratch.edit("PRAGMA user_version = 7")
+        scratch.edit("PRAGMA user_version = 8")
         let before = bytes(scratch.store)
         let error = scratch.refusal()
-        #expect(error == .tooNew(found: 7, known: 6))
+        #expect(error == .tooNew(found: 8, known: 7))
         #expect(error?.message.contains("pawl restore FILE") == true)
         #expect(bytes(scratch.store) == before)
     }
@@ -157,7 +157,7 @@ import Testing
         sqlite3_close(handle)
         let before = (bytes(copy.store), bytes(copy.store + "-wal"))
         #expect(!before.1.isEmpty)
-        #expect(copy.refusal() == .tooNew(found: 9, known: 6))
+        #expect(copy.refusal() == .tooNew(found: 9, known: 7))
         #expect((bytes(copy.store), bytes(copy.store + "-wal")) == before)
     }
 

@@ -2,10 +2,11 @@ import Envelope
 import Glibc
 import Protection
 import RequestQueue
-import SQLiteStore
 import StoreConformance
 import StorePort
 import Testing
+
+@testable import SQLiteStore
 
 @Suite struct RollbackTests {
     private let scratch = Scratch()
@@ -20,6 +21,13 @@ import Testing
                 [.putSession(Rows.session(1, 2, fence: 1)), .putDevice(Rows.device(1, "alice"))],
                 [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))],
                 KeyRows.all())
+            // Rows of each table and of each kind of record that must not be used again.
+            for table in StoreTable.allCases where table.afterRollback == .removed {
+                #expect(try store.count(of: table.rawValue) > 0, "\(table)")
+            }
+            for kind in RecordKind.allCases where kind.afterRollback == .removed {
+                #expect(try !store.records(kind).isEmpty, "\(kind)")
+            }
         }
         run("cp", scratch.store, scratch.path + "/old.sqlite")
         try scratch.with { _ in }
@@ -57,6 +65,12 @@ import Testing
             #expect(contents.highestMessage > 1 << 32 && contents.highestDelivery > 1 << 32)
             #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
             try KeyRows.expectNoneIsUsedAgain(store)
+            for table in StoreTable.allCases where table.afterRollback == .removed {
+                #expect(try store.count(of: table.rawValue) == 0, "\(table)")
+            }
+            for kind in RecordKind.allCases where kind.afterRollback == .removed {
+                #expect(try store.records(kind).isEmpty, "\(kind)")
+            }
         }
     }
 

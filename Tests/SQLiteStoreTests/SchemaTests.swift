@@ -1,10 +1,13 @@
+import Crypto
 import Glibc
 import Protection
 import RequestQueue
-import SQLiteStore
+import SQLiteQueue
 import StoreConformance
 import StorePort
 import Testing
+
+@testable import SQLiteStore
 
 @Suite struct SchemaTests {
     private let scratch = Scratch()
@@ -112,8 +115,8 @@ import Testing
         CREATE INDEX content_key_expiry ON content_key (expires_at);
         """
 
-    /// What version 5 added instead of the table of requests: the queue's tables, as their version 2 has them. Version 6 has the same
-    /// tables; see `QueueTakeoverTests.anOlderProgramRefusesTheStore`.
+    /// What version 5 added instead of the table of requests: the queue's tables, as their version 2 has them. Versions 6 and 7
+    /// have the same tables; see `QueueTakeoverTests.anOlderProgramRefusesTheStore`.
     private static let fifth = """
         PRAGMA user_version = 5;
         DROP TABLE request;
@@ -159,14 +162,40 @@ import Testing
         #expect(try store.queueContents().highest == 13)
     }
 
-    /// The texts above are what this program makes, so that a changed version fails here.
-    @Test func versionsAreWhatTheyWere() throws {
+    /// A new version needs a digest, and the digest of a released one never changes.
+    @Test func versionsAreWhatTheyWere() {
+        let digests = Schema.migrations.map { text in
+            let even = text.split { " \n".contains($0) }.joined(separator: " ")
+            return SHA256.hash(data: Array(even.utf8)).prefix(8).map {
+                String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
+            }
+            .joined()
+        }
+        #expect(Schema.digests == digests)
+    }
+
+    /// The texts above are what this program makes.
+    @Test func olderVersionsBecomeTheNewest() throws {
         try scratch.with { _ in }
         let other = Scratch()
-        run("mkdir", "-p", other.data)
+        run("mkdir", "-p", "-m", "700", other.data)
+        write([UInt8](repeating: 0x11, count: 32), other.keyPath)
         other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second + Self.fourth + Self.fifth)
+        try other.with { _ in }
         #expect(schema(scratch.store) == schema(other.store))
         #expect(schema(scratch.store).count > 20)
+    }
+
+    /// `QueueTakeover` copies rows between the two, and a program that cannot read them has to refuse both.
+    @Test func theStoreHasTheNewestVersionOfTheQueue() {
+        #expect(Schema.queueTables == QueueTables.migrations.count, "a new version of the store's schema is needed")
+        #expect(Schema.known == 7, "if the queue's tables have changed as well: Schema.queueTables")
+    }
+
+    /// So that each has a decision about its rows after a rollback, and a conformance check.
+    @Test func everyTableHasAName() throws {
+        let tables = try scratch.open().tables().filter { !$0.hasPrefix("queue_") }
+        #expect(Set(tables) == Set(StoreTable.allCases.map(\.rawValue)))
     }
 
     @Test(arguments: [

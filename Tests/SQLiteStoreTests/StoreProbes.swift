@@ -26,6 +26,19 @@ extension SQLiteStore {
         }
     }
 
+    /// The names of the tables, without SQLite's own.
+    func tables() throws -> [String] {
+        try pool.writeWithoutTransaction { database in
+            try String.fetchAll(
+                database, sql: "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        }
+    }
+
+    /// How many rows a table has.
+    func count(of table: String) throws -> Int {
+        try pool.writeWithoutTransaction { try Int.fetchOne($0, sql: "SELECT count(*) FROM \(table)") ?? 0 }
+    }
+
     /// Runs SQL on the writer.
     func execute(_ sql: String) throws { try pool.writeWithoutTransaction { try $0.execute(sql: sql) } }
 }

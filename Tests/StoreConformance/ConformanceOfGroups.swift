@@ -7,6 +7,16 @@ import StorePort
 import Testing
 
 extension StoreConformance {
+    static let groupChecks: [Check] = [
+        Check(name: "what is committed is read back", run: readsBack),
+        Check(name: "a group fails alone", run: groupFailsAlone),
+        Check(name: "a group fails with one that it requires", run: requiredGroup),
+        Check(name: "a fence lets a session move forwards only", run: fence),
+        Check(name: "one session many times in one batch", run: repeatedSession),
+        Check(name: "a failed group's session does not count", run: failedGroupsSession),
+        Check(name: "sessions go in the middle of a batch", run: removalInsideBatch),
+    ]
+
     @Sendable static func readsBack(_ make: Make) throws {
         let store = try make()
         #expect(try store.load().devices.isEmpty)

@@ -6,7 +6,53 @@ import RequestQueue
 import StorePort
 import Testing
 
+/// The kinds of changes. ``StoreConformance/checks`` commits each.
+package enum ChangeKind: CaseIterable, Sendable {
+    case putSession, queue, insertDelivery, removeDelivery, putContentKey, spendMessageID
+    case putDevice, removeSessions, forgetAccount, putConversation, removeConversation, setPolicy, audit, putRecord
+    case removeRecord, pruneContentKeys, addEvidence, addObservation, addTally
+
+    init(_ change: StoreChange) {
+        self =
+            switch change {
+            case .putSession: .putSession
+            case .queue: .queue
+            case .insertDelivery: .insertDelivery
+            case .removeDelivery: .removeDelivery
+            case .putContentKey: .putContentKey
+            case .spendMessageID: .spendMessageID
+            case .rare(.putDevice): .putDevice
+            case .rare(.removeSessions): .removeSessions
+            case .rare(.forgetAccount): .forgetAccount
+            case .rare(.putConversation): .putConversation
+            case .rare(.removeConversation): .removeConversation
+            case .rare(.setPolicy): .setPolicy
+            case .rare(.audit): .audit
+            case .rare(.putRecord): .putRecord
+            case .rare(.removeRecord): .removeRecord
+            case .rare(.pruneContentKeys): .pruneContentKeys
+            case .rare(.addEvidence): .addEvidence
+            case .rare(.addObservation): .addObservation
+            case .rare(.addTally): .addTally
+            }
+    }
+}
+
 extension StoreConformance {
+    static let rowChecks: [Check] = [
+        Check(name: "the life of a request", run: requestLife),
+        Check(name: "ids are not used again", run: highestIDs),
+        Check(name: "deliveries come in order and go", run: deliveries),
+        Check(name: "an account is forgotten", run: forgottenAccount),
+        Check(name: "evidence, observations and tallies add up", run: sums),
+        Check(name: "policies and conversations", run: policies),
+        Check(name: "records", run: records),
+        Check(name: "names", run: names),
+        Check(name: "keys of messages come and go", run: contentKeys),
+        Check(name: "the audit log keeps its order", run: audit),
+        Check(name: "text and bytes of every kind", run: oddValues),
+    ]
+
     @Sendable static func requestLife(_ make: Make) throws {
         let store = try make()
         try commit(store, (1...4).map { .insert(request($0)) }, [.insert(request(5, "carol"))])

@@ -41,7 +41,11 @@ package final class HistoryWorld {
     private let open: () throws -> any Store
     private let carrier: Carrier
     package private(set) var store: WatchedStore
-    private var participants: JSONParticipants<SystemRandomSource>!
+    private var pipeline: CommitPipeline<JSONParticipants<SystemRandomSource>>!
+    private var participants: JSONParticipants<SystemRandomSource>! {
+        get { pipeline?.participants }
+        set { pipeline = newValue.map { CommitPipeline($0) } }
+    }
     package private(set) var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     package var retention: Int64 { didSet { participants.vault.historyRetention = retention } }
     private var ticket: UInt64 = 0
@@ -67,9 +71,8 @@ package final class HistoryWorld {
             network: network, carrier: carrier ?? self.carrier,
             sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store, latches: latches,
             writes: WriteTables(keys: WriteKeys(secret: [])),
-            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""), now: now, random: SystemRandomSource(),
-            changes: &changes)
-        participants.vault.historyRetention = retention
+            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""), historyRetention: retention, now: now,
+            random: SystemRandomSource(), changes: &changes)
         participants.vault.earlierNetworks = earlier
         _ = try store.commit([changes])
     }
@@ -86,15 +89,14 @@ package final class HistoryWorld {
         _ = try store.commit([[.forgetAccount(account)]])
     }
 
-    /// Does jobs as one batch, as the commit thread does.
+    /// Does jobs as the commit thread does: the second half is prepared while the first one is being committed.
     @discardableResult
     package func run(_ jobs: [JSONJob]) throws -> [JSONReply] {
-        let batch = perform(jobs)
-        guard !batch.isEmpty else { return settle(batch, batch.allCommitted) }
-        return settle(batch, try? store.commit(batch.groups))
+        let store = store
+        return replies(pipeline.run(jobs, now: now) { store.outcome(of: $0) })
     }
 
-    /// The first half of ``run(_:)``, and the other one.
+    /// Does jobs as one batch, in two steps.
     package func perform(_ jobs: [JSONJob]) -> CommitBatch<JSONParticipants<SystemRandomSource>> {
         participants.prepare(jobs, now: now)
     }
@@ -102,9 +104,12 @@ package final class HistoryWorld {
     package func settle(_ batch: CommitBatch<JSONParticipants<SystemRandomSource>>, _ committed: [StoreError?]?)
         -> [JSONReply]
     {
-        // Without the turns of the queue, which has nothing to do here.
-        participants.complete(batch, committed: committed, now: now)
-            .filter { $0.connection != JSONParticipants<SystemRandomSource>.sender }.map(\.reply)
+        replies(participants.complete(batch, committed: committed, now: now))
+    }
+
+    /// Without the turns of the queue, which has nothing to do here.
+    private func replies(_ replies: JSONParticipants<SystemRandomSource>.Replies) -> [JSONReply] {
+        replies.filter { $0.connection != JSONParticipants<SystemRandomSource>.sender }.map(\.reply)
     }
 
     package func job(

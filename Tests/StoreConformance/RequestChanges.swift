@@ -1,6 +1,6 @@
 // What the vault's queue changes, one request at a time.
 
-import RequestQueue
+package import RequestQueue
 package import StorePort
 
 extension StoreChange {
@@ -28,12 +28,19 @@ extension StoreChange {
     }
 
     private static func finish(_ id: UInt64, _ outcome: RequestOutcome, at: Int64) -> StoreChange {
-        .queue(.finish(id: id, lease: nil, outcome: outcome, keepsOutcome: false, at: at))
+        .queue(.finish(id: id, lease: nil, outcome: outcome, keeping: .result, at: at))
     }
 
     /// What the backend calls the message of a request.
     package static func named(_ id: UInt64, of account: String, _ remote: String, at: Int64 = 0) -> StoreChange {
         let message = EntityReference(type: Request.message, local: "\(id)")
         return .queue(.map(IdentifierMapping(tenant: account, reference: message, remote: remote), at: at))
+    }
+}
+
+extension Store {
+    /// The queue's row of a request, finished or not.
+    package func queuedRequest(_ id: UInt64) throws -> QueuedRequest? {
+        try queueTables.requests(states: RequestState.allCases, after: id - 1, limit: 1).first { $0.id == id }
     }
 }

@@ -4,6 +4,7 @@ import Envelope
 import Protection
 import RequestQueue
 package import StorePort
+import Synchronization
 import Testing
 
 /// What every ``Store`` does.
@@ -20,26 +21,22 @@ package enum StoreConformance {
     }
 
     /// All of it, for a parameterized test.
-    package static let checks: [Check] = [
-        Check(name: "what is committed is read back", run: readsBack),
-        Check(name: "a group fails alone", run: groupFailsAlone),
-        Check(name: "a group fails with one that it requires", run: requiredGroup),
-        Check(name: "a fence lets a session move forwards only", run: fence),
-        Check(name: "one session many times in one batch", run: repeatedSession),
-        Check(name: "a failed group's session does not count", run: failedGroupsSession),
-        Check(name: "sessions go in the middle of a batch", run: removalInsideBatch),
-        Check(name: "the life of a request", run: requestLife),
-        Check(name: "ids are not used again", run: highestIDs),
-        Check(name: "deliveries come in order and go", run: deliveries),
-        Check(name: "an account is forgotten", run: forgottenAccount),
-        Check(name: "evidence, observations and tallies add up", run: sums),
-        Check(name: "policies and conversations", run: policies),
-        Check(name: "records", run: records),
-        Check(name: "names", run: names),
-        Check(name: "keys of messages come and go", run: contentKeys),
-        Check(name: "the audit log keeps its order", run: audit),
-        Check(name: "text and bytes of every kind", run: oddValues),
-    ]
+    package static let checks = groupChecks + rowChecks
+
+    /// The kinds of changes that the checks do not commit.
+    ///
+    /// - Parameter make: makes an empty store.
+    package static func uncheckedChanges(_ make: @escaping Make) throws -> Set<ChangeKind> {
+        let kinds = Mutex(Set<ChangeKind>())
+        for check in checks {
+            try check.run {
+                RecordingStore(try make()) { changes in
+                    kinds.withLock { kinds in kinds.formUnion(changes.map { ChangeKind($0) }) }
+                }
+            }
+        }
+        return Set(ChangeKind.allCases).subtracting(kinds.withLock { $0 })
+    }
 
     // MARK: Rows
 
@@ -71,5 +68,20 @@ package enum StoreConformance {
     /// Commits groups that must all succeed.
     package static func commit(_ store: any Store, _ groups: [StoreChange]...) throws {
         #expect(try store.commit(groups) == groups.map { _ in nil })
+    }
+}
+
+/// A store that hands on what is committed.
+private final class RecordingStore: ForwardingStore {
+    let store: any Store
+    private let record: @Sendable ([StoreChange]) -> Void
+
+    init(_ store: any Store, _ record: @escaping @Sendable ([StoreChange]) -> Void) {
+        (self.store, self.record) = (store, record)
+    }
+
+    func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
+        record(groups.flatMap(\.changes))
+        return try store.commit(groups)
     }
 }

@@ -1,20 +1,19 @@
 // A store that is looked at while a vault uses it, and that fails when it is told to.
 
 package import Envelope
-package import Protection
-package import RequestQueue
 package import StorePort
 import Synchronization
 
 /// Any store, watched.
-package final class WatchedStore: Store {
+package final class WatchedStore: ForwardingStore {
     private struct State {
         var keyReads = 0
         var failsCommits = false
         var failsReads = false
+        var beforeCommits: (@Sendable () throws(StoreError) -> Void)?
     }
 
-    private let store: any Store
+    package let store: any Store
     private let state = Mutex(State())
 
     package init(_ store: any Store) { self.store = store }
@@ -32,7 +31,13 @@ package final class WatchedStore: Store {
         set { state.withLock { $0.failsReads = newValue } }
     }
 
+    /// Sets what runs before each commit, such as a wait; the commit fails if it throws.
+    package func beforeCommits(_ body: @escaping @Sendable () throws(StoreError) -> Void) {
+        state.withLock { $0.beforeCommits = body }
+    }
+
     package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
+        try state.withLock({ $0.beforeCommits })?()
         if failsCommits { throw .unavailable("The disk is full (pretended).") }
         return try store.commit(groups)
     }
@@ -41,38 +46,5 @@ package final class WatchedStore: Store {
         if failsReads { throw .unavailable("The disk does not answer (pretended).") }
         state.withLock { $0.keyReads += 1 }
         return try store.contentKeys(of: messages)
-    }
-
-    package func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)? {
-        try store.oldestContentKeys()
-    }
-
-    package func load() throws(StoreError) -> StoreContents { try store.load() }
-    package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { try store.session(id) }
-    package func queueContents() throws(StoreError) -> QueueContents { try store.queueContents() }
-    package var queueTables: any QueueReading { store.queueTables }
-    package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? { try store.queuedRequest(id) }
-    package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
-        try store.deliveries(of: account)
-    }
-    package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
-        try store.record(kind, name: name)
-    }
-    package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] { try store.records(kind) }
-    package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
-        try store.requests(states: states, limit: limit)
-    }
-    package func request(_ id: UInt64) throws(StoreError) -> Request? { try store.request(id) }
-    package func requestCounts() throws(StoreError) -> [RequestState: Int] { try store.requestCounts() }
-    package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] { try store.evidence(limit: limit) }
-    package func observations(limit: Int) throws(StoreError) -> [ObservationRow] {
-        try store.observations(limit: limit)
-    }
-    package func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow] {
-        try store.tallies(sinceHour: sinceHour)
-    }
-    package func auditLog(limit: Int) throws(StoreError) -> [AuditRow] { try store.auditLog(limit: limit) }
-    package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
-        try store.conversations(limit: limit)
     }
 }

@@ -35,6 +35,28 @@ import Testing
         ("fatal" + "Error(", "a caller's bug is a precondition"),
     ]
 
+    /// A verb that the route table calls handled is forwarded like any other if the machine has no case for it.
+    @Test func everyHandledVerbOfAClientHasACase() throws {
+        let files = Self.files("Sources/IRCGateway")
+        let table = try #require(files.first { $0.name.hasSuffix("/IRCRouteTable.swift") }?.text)
+        let rows = try #require(table.split(separator: "static let client").dropFirst().first)
+        let client = try #require(rows.split(separator: "static let server").first)
+        let handled = client.matches(of: /rows\(\s*"([A-Z ]+)",\s*\.\w+,\s*\.handled\)/)
+            .flatMap { $0.output.1.split(separator: " ") }
+        #expect(!handled.isEmpty)
+        // The machines on the client's side have the cases; those on the backend's side are other verbs.
+        let machines = files.filter { $0.text.contains("IRCRouteTable.client(") }
+        for verb in handled {
+            let name = verb.lowercased()
+            let hasCase = machines.contains { file in
+                file.text.split(separator: "\n").contains { line in
+                    line.contains("case ") && line.split { !$0.isLetter && $0 != "." }.contains { $0 == ".\(name)" }
+                }
+            }
+            #expect(hasCase, "\(verb) is handled in the route table, and has no case in a machine")
+        }
+    }
+
     @Test func bannedWordsStayOut() {
         for file in Self.files("Sources") + Self.files("Tests") {
             for (word, reason) in Self.bannedWords where file.text.contains(word) {

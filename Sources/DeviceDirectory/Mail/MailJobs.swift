@@ -4,12 +4,11 @@ package import CommitLoop
 import DoubleRatchet
 import Envelope
 package import Protection
-package import StorePort
+import StorePort
 
 /// Participants that contain mailboxes.
 package protocol MailHolding: DirectoryHolding {
     var mailboxes: Mailboxes { get set }
-    var store: any Store { get }
     /// Fresh random bytes, for the names of blobs.
     mutating func randomBytes(_ count: Int) -> [UInt8]
 }

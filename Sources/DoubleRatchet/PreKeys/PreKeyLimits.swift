@@ -3,8 +3,8 @@ public struct PreKeyLimits: Hashable, Sendable {
     /// How long a signed prekey and a last-resort KEM prekey are published. A week, as in Signal's clients: a stolen
     /// key opens the first messages of one week only.
     public var rotation: Int64 = 7 * 86_400_000
-    /// How long after creation they can be used, for bundles read earlier and delayed first messages. Removed at a
-    /// rotation.
+    /// How long after creation signed and KEM prekeys start sessions, for bundles read earlier and delayed first
+    /// messages. Later ones are refused; the next rotation removes them. PQXDH, section 3.2.
     public var lifetime: Int64 = 30 * 86_400_000
     /// Unused one-time prekeys, published or not. Beyond the limit the oldest are dropped: a reader that requests
     /// bundles without end invalidates old keys, but does not fill the store.

@@ -22,7 +22,10 @@ public struct PreKeyRecord: Sendable {
         /// The kind of the row.
         public let kind: Kind
         /// The number of the prekey or mark: one higher for each row made, over all kinds. After a restart, numbering
-        /// continues from the highest stored number.
+        /// continues from the highest stored number, so that a number of a consumed key may be used again.
+        ///
+        /// That is safe: PQXDH uses numbers to find a key only. A first message for the earlier key fails to open
+        /// with the later one, as it would without any, because all keys enter the session's secret.
         public let id: UInt32
 
         /// Makes the name of a row.

@@ -19,11 +19,11 @@ extension PreKeyStore {
         ///   - now: the caller's time, in milliseconds.
         ///   - changes: the changes to store are appended.
         /// - Throws: ``RatchetError/unknownPreKey`` if the prekeys have been consumed since, or are one-time keys of
-        ///   another store; then nothing has changed.
+        ///   another store, or if a prekey is older than ``PreKeyLimits/lifetime``; then nothing has changed.
         public consuming func commit(
             to store: inout PreKeyStore, at now: Int64, _ changes: inout [PreKeyChange]
         ) throws(RatchetError) -> Session {
-            guard store.allows(use) else { throw .unknownPreKey }
+            guard store.allows(use), !store.hasExpired(use, at: now) else { throw .unknownPreKey }
             if let id = use.oneTime { store.remove(.init(.oneTime, id), &changes) }
             if let id = use.kem { store.remove(.init(.kem, id), &changes) }
             if !use.isOnce { store.remember(session: use.session, at: now, &changes) }
@@ -33,6 +33,8 @@ extension PreKeyStore {
 
     /// The prekeys that a first message consumes.
     fileprivate struct Use {
+        let signed: UInt32
+        let anyKEM: UInt32
         let oneTime: UInt32?
         /// Nil for a last-resort key, which is not consumed.
         let kem: UInt32?
@@ -49,6 +51,13 @@ extension PreKeyStore {
         if let id = use.kem, kem[id] == nil { return false }
         guard !use.isOnce else { return true }
         return begun.count < limits.begun && !begun.values.contains { $0.session == use.session }
+    }
+
+    /// Whether a key has exceeded its lifetime. Its deletion waits for the next rotation, and its use must not.
+    private func hasExpired(_ use: Use, at now: Int64) -> Bool {
+        [signed[use.signed]?.madeAt, kem[use.anyKEM]?.madeAt].contains { madeAt in
+            madeAt.map { now - $0 >= limits.lifetime } ?? true
+        }
     }
 
     /// Opens a first message with the prekeys that it names (PQXDH, section 3.4), without consuming them yet.
@@ -71,7 +80,8 @@ extension PreKeyStore {
             throw .unknownPreKey
         }
         let use = Use(
-            oneTime: header.oneTimePreKeyID, kem: kem.key.publicKey.isLastResort ? nil : header.kemPreKeyID,
+            signed: header.signedPreKeyID, anyKEM: header.kemPreKeyID, oneTime: header.oneTimePreKeyID,
+            kem: kem.key.publicKey.isLastResort ? nil : header.kemPreKeyID,
             session: Bytes32(header.sessionID))
         guard allows(use), use.oneTime != nil || !limits.needsOneTimePreKey else { throw .unknownPreKey }
         guard let id = use.oneTime, let once = oneTime[id] else {

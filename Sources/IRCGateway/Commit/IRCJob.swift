@@ -282,14 +282,22 @@ package enum IRCReply: DirectoryReply {
     /// Requests or lines wait for this connection's account: the connection submits
     /// ``IRCJob/recover(connection:ticket:account:)``.
     case requestsWaiting
-    /// The lines of an introduction; empty if it could not be made.
-    case introduction(ticket: UInt64, bodies: [[UInt8]])
-    /// A message could not be sealed because there is no session with any device of the recipient.
-    case keysMissing(ticket: UInt64)
     /// A directory message for a capable client; `id` is that of its request.
     case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
+    /// A notice for the person behind the connection.
+    case notice(String)
+    /// A reply that only the connections of a sidecar get.
+    case sidecar(SidecarReply)
+}
+
+/// A reply of the participants to a connection of a sidecar.
+package enum SidecarReply: Sendable {
+    /// The lines of an introduction; empty if it could not be made.
+    case introduction(ticket: UInt64, bodies: [[UInt8]])
+    /// A message could not be sealed because there is no session with any device of the recipient.
+    case keysMissing(ticket: UInt64)
     /// A message for the directory of the gateway in front.
     case ask(DirectoryMessage)
     /// Sessions have been begun with devices from a directory; each device gets a control message. The event is nil if
@@ -297,8 +305,6 @@ package enum IRCReply: DirectoryReply {
     case sessionsStarted(ticket: UInt64, PeerEvent?, [Opened.Answer])
     /// A control message to send to a peer, by the name under which the peer is known.
     case controlMessage(AccountID, Body)
-    /// A notice for the person behind the connection.
-    case notice(String)
     /// A request for how the rooms of the connection are protected.
     case rooms(@Sendable ([RoomReport]) -> Void)
     /// The person has decided about a room of the connection.

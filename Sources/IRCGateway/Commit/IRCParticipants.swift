@@ -90,15 +90,13 @@ package struct IRCParticipants<Random: RandomSource> {
     /// Takes over a store.
     ///
     /// - Parameters:
-    ///   - peers: what connections see of a person's own device; nil in a gateway in front.
-    ///   - directory: what connections see of published devices; nil in a sidecar.
+    ///   - role: with what connections see of people's own devices.
     ///   - changes: to be committed before the first job: removed accounts of ended connections, and the queue's turn.
     /// - Throws: ``StoreError`` if a device cannot be unsealed.
     package init(
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
         rooms: RoomTable, openedMessages: OpenedMessages, outbox: OutboxTables = OutboxTables(), requestAge: Int64,
-        pendingLimit: Int = 256, now: Timestamp, random: Random, peers: PeerCache? = nil,
-        directory: DirectoryCache? = nil,
+        pendingLimit: Int, now: Timestamp, random: Random, role: IRCRole,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
@@ -106,15 +104,19 @@ package struct IRCParticipants<Random: RandomSource> {
         vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
-        peerCache = peers ?? PeerCache()
-        directoryCache = directory ?? DirectoryCache()
+        switch role {
+        case .front(let cache): (directoryCache, peerCache) = (cache, PeerCache())
+        case .sidecar(let cache): (directoryCache, peerCache) = (DirectoryCache(), cache)
+        }
         (self.rooms, self.openedMessages, self.outbox) = (rooms, openedMessages, outbox)
         (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
         self.wasDelivered = wasDelivered
         queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.sessionCache.randomNumber())
         (lastDelivery, lastOldDelivery) = (contents.highestDelivery, contents.highestDelivery)
-        if directory != nil { warnings = try openDirectory(store, now, &changes) }
-        if peers != nil { try holdOwnDevice(sealer, now, &changes) }
+        switch role {
+        case .front: warnings = try openDirectory(store, now, &changes)
+        case .sidecar: try holdOwnDevice(sealer, now, &changes)
+        }
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
         }
@@ -144,6 +146,18 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
     package typealias Job = IRCJob
     package typealias Reply = IRCReply
     package typealias Closing = QueueBatch
+
+    /// The jobs of each message are prepared ahead. A person's own device has few messages, and all its state in memory.
+    package func lookahead(of job: IRCJob) -> Lookahead {
+        guard devices == nil else { return .none }
+        switch job {
+        case .seal, .open, .acknowledged: return .repeated
+        case .delivered, .record: return .lasting
+        case .failed, .recover, .left, .loggedOut, .lost, .forget, .reset, .introduce, .decide, .revoke, .askRoom,
+            .challenge, .directory, .protect, .publish, .replenish, .found, .act, .tick:
+            return .none
+        }
+    }
 
     package mutating func prepare(_ job: IRCJob, _ unit: inout Unit, now: Timestamp) {
         switch job {

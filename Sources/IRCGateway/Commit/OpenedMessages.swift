@@ -81,6 +81,11 @@ package final class OpenedMessage: Sendable {
         return .message(copy)
     }
 
+    /// Undoes a ``copy(for:of:_:)`` that was not shown.
+    package func takeBack(from connection: ConnectionID) {
+        state.withLock { _ = $0.shownTo.remove(connection) }
+    }
+
     /// Whether an account may read the message. An account with a login that once may read it always may.
     private func mayRead(_ account: AccountID, _ presence: RoomPresence?, _ found: inout Set<AccountID>) -> Bool {
         guard let audience else { return true }

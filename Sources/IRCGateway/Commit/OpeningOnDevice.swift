@@ -36,10 +36,12 @@ extension IRCParticipants {
             if let room = openedRoomKey {
                 // The chain in memory has advanced, so its row is written too. Else a copy would open again after a
                 // crash.
-                if let row = try? devices?.roomKeys.row(
-                    from: envelope.sender, in: room, random: &vault.sessionCache.random)
-                {
-                    unit.changes.append(row)
+                do {
+                    let row = try devices?.roomKeys.row(
+                        from: envelope.sender, in: room, random: &vault.sessionCache.random)
+                    if let row { unit.changes.append(row) }
+                } catch {
+                    return .failure(.init(reason: .store))
                 }
             }
             return failed(error, job, envelope, now, &unit)

@@ -146,7 +146,7 @@ extension IRCParticipants {
     mutating func introduce(
         _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Timestamp, _ unit: inout Unit
     ) {
-        unit.failure = (connection, .introduction(ticket: ticket, bodies: []))
+        unit.failure = (connection, .sidecar(.introduction(ticket: ticket, bodies: [])))
         unit.reply = unit.failure
         guard let own = devices?.device, let deviceList = devices?.deviceList else { return }
         guard
@@ -159,7 +159,7 @@ extension IRCParticipants {
             kind: .introduction, sender: own.id, messageID: id,
             ratchetMessage: introduction.bytes(signedBy: own.identity))
         let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
-        unit.reply = (connection, .introduction(ticket: ticket, bodies: bodies ?? []))
+        unit.reply = (connection, .sidecar(.introduction(ticket: ticket, bodies: bodies ?? [])))
     }
 
     // MARK: What a person decides

@@ -24,7 +24,7 @@ extension IRCParticipants {
         let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
         unit.reply = (
             connection,
-            .ask(.proof(nonce: nonce, account: account, deviceList, device, signedBy: own.identity))
+            .sidecar(.ask(.proof(nonce: nonce, account: account, deviceList, device, signedBy: own.identity)))
         )
     }
 
@@ -37,7 +37,7 @@ extension IRCParticipants {
         else {
             return
         }
-        unit.reply = (connection, .ask(.replenish(keys)))
+        unit.reply = (connection, .sidecar(.ask(.replenish(keys))))
     }
 
     /// Begins sessions with the devices that a directory has returned. The directory is not trusted: the list has to be
@@ -45,7 +45,7 @@ extension IRCParticipants {
     mutating func found(
         _ job: FoundJob, _ now: Timestamp, _ unit: inout Unit
     ) {
-        unit.failure = (job.connection, .sessionsStarted(ticket: job.ticket, nil, []))
+        unit.failure = (job.connection, .sidecar(.sessionsStarted(ticket: job.ticket, nil, [])))
         unit.reply = unit.failure
         guard let ownState = devices, let first = job.deviceList.current.first else { return }
         switch ownState.assess(job.deviceList, with: first.id, as: job.names, now: now) {
@@ -54,7 +54,7 @@ extension IRCParticipants {
         case .changed(let peer):
             showPeer(peer.name, &unit)
             devices?.put(peer, &unit.changes)
-            unit.reply = (job.connection, .sessionsStarted(ticket: job.ticket, .changed(peer.name), []))
+            unit.reply = (job.connection, .sidecar(.sessionsStarted(ticket: job.ticket, .changed(peer.name), [])))
         case .own, .refused: break
         }
     }
@@ -84,6 +84,6 @@ extension IRCParticipants {
         showPeer(peer.name, &unit)
         devices?.put(peer, &unit.changes)
         if !job.names.contains(peer.name) { remember(alias: job.nick, of: peer.name, &unit) }
-        unit.reply = (job.connection, .sessionsStarted(ticket: job.ticket, event, answers))
+        unit.reply = (job.connection, .sidecar(.sessionsStarted(ticket: job.ticket, event, answers)))
     }
 }

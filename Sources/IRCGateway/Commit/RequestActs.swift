@@ -181,7 +181,7 @@ extension IRCParticipants {
 
     private mutating func retry(_ id: UInt64, _ now: Timestamp, _ subject: inout QueuedRequest?) -> String? {
         let row: QueuedRequest?
-        do { row = try vault.store.queuedRequest(id) } catch { return error.message }
+        do { row = try vault.store.queueTables.request(Request.token(id)) } catch { return error.message }
         guard let row, let request = Request(row) else { return Notices.noRequest(id) }
         guard request.state == .dead, queue.request(row.token) == nil else {
             return

@@ -43,6 +43,12 @@ package struct RoomDeliveries: Sendable {
         numbers.insert(number, at: Self.insertionIndex(of: number, in: numbers))
     }
 
+    /// Removes a row that was not committed.
+    mutating func remove(_ number: UInt64) {
+        guard rows.removeValue(forKey: number) != nil else { return }
+        numbers.remove(at: Self.insertionIndex(of: number, in: numbers))
+    }
+
     /// The index of the first element of an ascending list that is not below a value.
     private static func insertionIndex<Value: Comparable>(of value: Value, in list: [Value]) -> Int {
         if let last = list.last, last < value { return list.count }
@@ -115,6 +121,14 @@ struct UnreadCounts: Sendable {
         let key = Key(sender: AccountID(text: request.account), room: AccountID(text: request.peer))
         guard let count = counts[key] else { return }
         counts[key] = count + 1
+    }
+
+    /// The messages without a reader since the last one that was opened; nil if none was opened.
+    func count(from sender: AccountID, in room: AccountID) -> Int? { counts[Key(sender: sender, room: room)] }
+
+    /// Undoes a ``gap(_:from:in:)``.
+    mutating func restore(_ count: Int?, from sender: AccountID, in room: AccountID) {
+        counts[Key(sender: sender, room: room)] = count
     }
 
     /// How many messages were lost before one that has just been opened.

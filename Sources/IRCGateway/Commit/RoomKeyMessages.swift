@@ -87,7 +87,7 @@ extension IRCParticipants {
     mutating func ask(
         _ job: RoomRequestJob, _ now: Timestamp, _ unit: inout Unit
     ) {
-        unit.failure = (job.connection, .roomAsked(job, nil))
+        unit.failure = (job.connection, .sidecar(.roomAsked(job, nil)))
         unit.reply = unit.failure
         guard let own = devices?.device, let number = devices?.nextRequest(now, &unit.changes) else { return }
         if job.nicks == nil {
@@ -104,7 +104,7 @@ extension IRCParticipants {
         }
         let request = RoomRequest(
             act: job.act, number: number, room: job.room, network: job.network, device: own.id, identity: own.identity)
-        unit.reply = (job.connection, .roomAsked(job, ControlMessage.roomRequest(request).body))
+        unit.reply = (job.connection, .sidecar(.roomAsked(job, ControlMessage.roomRequest(request).body)))
     }
 
     // MARK: Receiving

@@ -55,7 +55,7 @@ extension IRCParticipants {
                 unit.failure = (
                     job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
                 )
-            case .keysMissing: unit.failure = (job.connection, .keysMissing(ticket: job.ticket))
+            case .keysMissing: unit.failure = (job.connection, .sidecar(.keysMissing(ticket: job.ticket)))
             case nil: break
             }
             unit.reply = unit.failure
@@ -78,7 +78,7 @@ extension IRCParticipants {
         unit.onRollback { state, cause, _, now in
             state.untrack(id)
             switch cause {
-            case .cancelled: state.queue.retract(Request.token(id))
+            case .cancelled, .ahead: state.queue.retract(Request.token(id))
             case .unit: state.queue.discard(Request.token(id), now: now.queueTime)
             // The queue has rolled it back with its turn.
             case .batch: break
@@ -145,7 +145,9 @@ extension IRCParticipants {
         guard let line = job.line else { return }
         let message = openedMessage
         unit.onCommit { state, replies, now in state.answer(line, message, &replies, now) }
-        unit.onRollback { state, _, replies, now in state.answer(line, nil, &replies, now) }
+        unit.onRollback { state, cause, replies, now in
+            if cause != .ahead { state.answer(line, nil, &replies, now) }
+        }
     }
 
     /// Answers the connections that wait for the same line.
@@ -214,6 +216,7 @@ extension IRCParticipants {
         guard let relayedAt = relayedAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
             return .failure(.init(reason: .forgotten))
         }
+        let unread = unreadCounts.count(from: sender, in: recipient)
         var gap =
             skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
         if recipient.roomName != nil { gap = unreadCounts.gap(gap, from: sender, in: recipient) }
@@ -240,6 +243,15 @@ extension IRCParticipants {
             opened.sequence = sequence
         }
         openedMessage = remember(job, envelope, recipient, opened, sequences, relayedAt)
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        let row = sequences.isEmpty ? nil : lastDelivery
+        unit.onRollback { state, cause, _, _ in
+            // The envelope is opened again when it comes again.
+            state.copies[key] = nil
+            if let row { state.roomDeliveries.remove(row) }
+            // Later units of a committed batch have counted on.
+            if cause != .unit { state.unreadCounts.restore(unread, from: sender, in: recipient) }
+        }
         markOpened(envelope.messageID, from: sender, now, &unit)
         return .success(opened)
     }
@@ -267,6 +279,8 @@ extension IRCParticipants {
         if let entry = inFlight[id] {
             guard entry.account == sender else { return }
             noteOpened(id, &unit)
+            // The queue keeps the end of the request, so only the entry is needed to open the message again.
+            unit.onRollback { state, cause, _, _ in if cause == .ahead { state.inFlight[id] = entry } }
             inFlight[id]?.isOpened = true
             finishIfDone(id, now)
         } else if let request = queue.request(Request.token(id)), AccountID(text: request.tenant) == sender {
@@ -296,6 +310,8 @@ extension IRCParticipants {
         case .notReader: return .failure(.init(reason: .notRecipient))
         case .message(let opened):
             openedMessage = message
+            let connection = job.connection
+            unit.onRollback { _, _, _, _ in message.takeBack(from: connection) }
             return .success(opened)
         }
     }

@@ -56,9 +56,11 @@ package enum JSONJob: Sendable {
 package enum JSONReply: DirectoryReply {
     case sealed(ticket: UInt64, SealedEnvelope)
     case sealFailed(ticket: UInt64, SealFailure)
-    /// Whether the queue knows an earlier write.
-    case foundWrite(WriteMatch)
-    /// A write is queued and committed, or was refused.
+    /// The earlier write; nil if the queue knows none.
+    case foundWrite(KnownWrite?)
+    /// A write was refused, or is committed and answered at once, or is one that was queued before.
+    ///
+    /// A write whose client waits for its outcome has no other reply.
     case queued(RequestToken, Result<KnownWrite, ExchangeRefusal>)
     /// For the part of the program that sends the queue's requests, see ``JSONParticipants/sender``.
     case turn(QueueTurn)
@@ -69,4 +71,21 @@ package enum JSONReply: DirectoryReply {
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
     case mail(id: UInt32, MailAnswer)
+}
+
+extension JSONReply {
+    /// The kind of the reply, for the log.
+    var name: String {
+        switch self {
+        case .sealed: "sealed"
+        case .sealFailed: "sealFailed"
+        case .foundWrite: "foundWrite"
+        case .queued: "queued"
+        case .turn: "turn"
+        case .opened: "opened"
+        case .directory: "directory"
+        case .proven: "proven"
+        case .mail: "mail"
+        }
+    }
 }

@@ -27,7 +27,7 @@ package struct JSONParticipants<Random: RandomSource> {
     package private(set) var storedSessions: [ExactText: [UInt8]] = [:]
     /// The answers that wait for the end of the batch.
     var answers: [QueueAnswer] = []
-    /// The writes that the present batch queues, with the ratchet states that sealed them. An answer about one of them is
+    /// The writes that the open batch queues, with the ratchet states that sealed them. An answer about one of them is
     /// as uncommitted as the write itself.
     var batchWrites: [RequestToken: [SessionID]] = [:]
     /// Writes whose units were rejected in the batch that is being completed.
@@ -36,8 +36,6 @@ package struct JSONParticipants<Random: RandomSource> {
     var announcedWake: Int64?
     /// Warnings for the operator, found when the store was opened.
     package private(set) var warnings: [String] = []
-
-    package var store: any Store { vault.store }
 
     /// Takes over a store.
     ///
@@ -48,7 +46,7 @@ package struct JSONParticipants<Random: RandomSource> {
     package init(
         network: String, carrier: Carrier = .json, sealer: StorageSealer, store: any Store, latches: LatchTable,
         traces: RequestTraces = RequestTraces(), writes: WriteTables, queue settings: QueueMachine.Settings,
-        held: [AccountID] = [], now: Timestamp, random: Random,
+        historyRetention: Int64, held: [AccountID] = [], now: Timestamp, random: Random,
         directory: DirectoryCache = DirectoryCache(), changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
@@ -56,18 +54,21 @@ package struct JSONParticipants<Random: RandomSource> {
         vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
+        vault.historyRetention = historyRetention
         directoryCache = directory
-        mailboxes = try Mailboxes(store: store)
+        mailboxes = try Mailboxes(store: vault.store)
         lastMessage = contents.highestMessage
         self.traces = traces
         self.writes = writes
         queue = QueueMachine(settings, lease: vault.sessionCache.randomNumber())
         for account in held { queue.hold(tenant: account.text, true, now: now.queueTime) }
         let queued = try store.queueContents()
+        _ = queue.takeForgottenKeys()
         queue.restore(queued, now: now.queueTime)
         for request in queued.requests { writes.waiting.begin(request) }
+        writes.known.insert(queue.knownKeys)
         storedSessions = queued.sessions
-        warnings = try openDirectory(store, now, &changes)
+        warnings = try openDirectory(vault.store, now, &changes)
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
     }
 
@@ -83,6 +84,17 @@ extension JSONParticipants: VaultHolding, MailHolding {
     package typealias Job = JSONJob
     package typealias Reply = JSONReply
     package typealias Closing = QueueClosing
+
+    package func lookahead(of job: JSONJob) -> Lookahead {
+        switch job {
+        case .seal, .find, .write, .open: .repeated
+        case .record: .lasting
+        // An event may end requests, and one that ends here must not be one that the earlier batch has queued or leased:
+        // the queue could not undo that.
+        case .queue, .wake: .none
+        case .refused, .protect, .reset, .challenge, .directory, .mail, .tick: .none
+        }
+    }
 
     package mutating func prepare(_ job: JSONJob, _ unit: inout Unit, now: Timestamp) {
         switch job {
@@ -137,7 +149,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
         _ units: inout [Unit], now: Timestamp
     ) -> (closing: QueueClosing, changes: [StoreChange]) {
         let batch = queue.turn(now: now.queueTime)
-        defer { answers = [] }
+        defer { (answers, batchWrites) = ([], [:]) }
         return (QueueClosing(batch: batch, answers: answers), [StoreChange](batch, to: &units))
     }
 
@@ -146,7 +158,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
     }
 
     package mutating func settled(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) -> Replies {
-        batchWrites = [:]
+        writes.known.remove(queue.takeForgottenKeys())
         guard let turn = reply(to: closing, isCommitted: isCommitted, now) else { return [] }
         return [AddressedReply(connection: Self.sender, reply: .turn(turn))]
     }

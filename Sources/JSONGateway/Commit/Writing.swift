@@ -1,13 +1,14 @@
 // Queued writes: sealing, content key and request are one unit of work, and the end of a request is recorded with its
 // outcome.
 //
-// An outcome needs no handler that outlives the process: clients that wait for it are notified at once, and others find
-// it in the store. So it is marked as handled when it is committed, with the next batch.
+// An outcome is due to no handler that outlives the process: clients that wait for it are notified at once, and others
+// find it in the store. So its commit is the last one of a write.
 
 import CommitLoop
 import Envelope
 import Outbox
 package import Protection
+import Reports
 package import RequestQueue
 import StorePort
 import Vault
@@ -23,7 +24,7 @@ extension JSONParticipants {
     package static func queueSettings(host: String) -> QueueMachine.Settings {
         var settings = QueueMachine.Settings()
         (settings.host, settings.attemptTimeout) = (host, attemptTimeout)
-        settings.keepsOutcomes = true
+        (settings.keepsOutcomes, settings.deliversOutcomes) = (true, false)
         settings.createsAllEntities = true
         return settings
     }
@@ -32,20 +33,27 @@ extension JSONParticipants {
 
     mutating func find(_ job: FindWriteJob, _ now: Timestamp, _ unit: inout Unit) {
         // A queue that cannot be read accepts no write either.
-        let match = (try? match(job, now)) ?? .new(job.key)
-        unit.reply = (job.connection, .foundWrite(match))
+        let match = (try? match(job.key, of: job.account, job.mark, now)) ?? .new(job.key)
+        guard case .known(let known) = match else {
+            unit.reply = (job.connection, .foundWrite(nil))
+            unit.failure = unit.reply
+            return
+        }
+        unit.reply = (job.connection, .foundWrite(known))
         unit.failure = unit.reply
-        guard case .known(let known) = match, let states = batchWrites[known.token] else { return }
+        guard let states = batchWrites[known.token] else { return }
         unit.shared = states
-        unit.failure = (job.connection, .foundWrite(.new(job.key)))
+        unit.failure = (job.connection, .foundWrite(nil))
     }
 
     /// Looks up an earlier write. One that is done under another credential is not the same write.
-    private mutating func match(_ job: FindWriteJob, _ now: Timestamp) throws -> WriteMatch {
-        guard let first = try stored(job.key, of: job.account) else { return .new(job.key) }
-        guard first.state == .done, first.mark != job.mark else { return .known(known(first, now)) }
-        let own = writes.keys.own(job.key, mark: job.mark)
-        guard let second = try stored(own, of: job.account) else { return .new(own) }
+    private mutating func match(
+        _ key: WriteKey, of account: AccountID, _ mark: String, _ now: Timestamp
+    ) throws -> WriteMatch {
+        guard let first = try stored(key, of: account) else { return .new(key) }
+        guard first.state == .done, first.mark != mark else { return .known(known(first, now)) }
+        let own = writes.keys.own(key, mark: mark)
+        guard let second = try stored(own, of: account) else { return .new(own) }
         return .known(known(second, now))
     }
 
@@ -77,14 +85,18 @@ extension JSONParticipants {
 
     mutating func write(_ job: WriteJob, _ now: Timestamp, _ unit: inout Unit) {
         do throws(ExchangeRefusal) {
-            unit.reply = (job.connection, .queued(job.token, .success(try queued(job, now, &unit))))
+            let known = try queued(job, now, &unit)
+            // The client of a new write gets its outcome, unless it is answered at once.
+            if known.token != job.token || job.write.answersAtOnce {
+                unit.reply = (job.connection, .queued(job.token, .success(known)))
+            }
             unit.failure = (job.connection, .queued(job.token, .failure(.notQueued(.unavailable))))
         } catch {
             unit.cancel(in: &self, now: now)
             unit.shared = []
             unit.reply = (job.connection, .queued(job.token, .failure(error)))
             unit.failure = unit.reply
-            writes.waiters.forget(job.token)
+            dropWaiter(of: job, &unit)
         }
     }
 
@@ -94,12 +106,14 @@ extension JSONParticipants {
         var write = job.write
         // Of equal writes at the same time the first one is queued.
         if let key = write.key {
-            let first: QueuedRequest?
-            do { first = try stored(key, of: write.account) } catch { throw .notQueued(.unavailable) }
-            if let first {
-                writes.waiters.forget(job.token)
+            let found: WriteMatch
+            do { found = try match(key, of: write.account, job.mark, now) } catch { throw .notQueued(.unavailable) }
+            switch found {
+            case .known(let first):
+                dropWaiter(of: job, &unit)
                 unit.shared = batchWrites[first.token] ?? []
-                return known(first, now)
+                return first
+            case .new(let key): write.key = key
             }
         }
         let message = try seal(&write, now, &unit)
@@ -110,16 +124,27 @@ extension JSONParticipants {
             let id = queue.reserveID()
             if case .existing(let first) = try queue.append(request, token: job.token, id: id, now: now.queueTime) {
                 // The first one has ended in this batch, so the store does not have it yet.
-                writes.waiters.forget(job.token)
+                dropWaiter(of: job, &unit)
                 return KnownWrite(token: first, localID: nil, isLost: false)
             }
             unit.requests.append(id)
+            if let key = write.key { writes.known.insert(key.token) }
         } catch {
             throw .notQueued(WriteRefusal(error))
         }
         batchWrites[job.token] = unit.shared
-        track(job.token, write, creates, message, &unit)
-        return KnownWrite(token: job.token, localID: localID, isLost: false, message: message)
+        let known = KnownWrite(token: job.token, localID: localID, isLost: false)
+        track(known, write, creates, message, job.connection, &unit)
+        return known
+    }
+
+    /// Forgets a write that is not queued, because it is another one or was refused, and its client, when its job has
+    /// ended.
+    private func dropWaiter(of job: WriteJob, _ unit: inout Unit) {
+        unit.onCommit { state, _, _ in state.writes.waiters.drop(job.token) }
+        unit.onRollback { state, cause, _, _ in
+            if cause != .ahead { state.writes.waiters.drop(job.token) }
+        }
     }
 
     /// Replaces the text of a write by an envelope.
@@ -146,15 +171,25 @@ extension JSONParticipants {
 
     /// Keeps the shared tables in step with a write that was appended.
     private func track(
-        _ token: RequestToken, _ write: QueuedWrite, _ creates: [String], _ message: MessageID?, _ unit: inout Unit
+        _ known: KnownWrite, _ write: QueuedWrite, _ creates: [String], _ message: MessageID?,
+        _ connection: ConnectionID, _ unit: inout Unit
     ) {
-        let (account, lane) = (write.account.text, write.lane)
+        let (token, account, lane) = (known.token, write.account.text, write.lane)
         writes.waiting.begin(account, in: lane, creates)
-        unit.onCommit { state, _, now in state.writes.traces.stored(token, message, at: now.wall) }
+        unit.onCommit { state, replies, now in
+            state.writes.traces.stored(token, message, at: now.wall)
+            if message != nil { state.writes.tally.add(.sentGateway) }
+            // A client whose credential was refused before its write was stored has missed that.
+            guard state.writes.waiters.stored(token, message, of: account) else { return }
+            replies.append(.init(connection: connection, reply: .queued(token, .success(known))))
+        }
         unit.onRollback { state, cause, _, now in
             state.writes.waiting.end(account, in: lane, creates)
-            state.writes.waiters.forget(token)
+            if cause != .ahead { state.writes.waiters.drop(token) }
             switch cause {
+            case .ahead:
+                state.queue.retract(token)
+                state.batchWrites[token] = nil
             // Nothing fails while the job is prepared once the write is in the queue.
             case .cancelled: break
             case .unit:
@@ -176,9 +211,12 @@ extension JSONParticipants {
     mutating func record(_ results: [QueueBatch.Result]) {
         for result in results {
             let request = result.request
-            queue.handled(request.id)
-            // One that ended in an earlier process does not wait here.
-            if result.deliveries == nil { writes.waiting.end(request) }
+            if result.deliveries == nil {
+                writes.waiting.end(request)
+            } else {
+                // It ended in an earlier process, of a version that stored outcomes for delivery.
+                queue.handled(request.id)
+            }
             let localIDs = request.creates.filter { LocalMessageID.isOne($0.local) }
             let account = AccountID(text: request.tenant)
             for reference in localIDs {
@@ -221,6 +259,13 @@ extension JSONParticipants {
 
     /// Ours: milliseconds until the queue's changes are offered again after a failed commit.
     private static var pauseAfterFailure: Int64 { 1_000 }
+}
+
+/// Whether the queue knows a write.
+private enum WriteMatch {
+    case known(KnownWrite)
+    /// The write is new, and has to be queued with this key.
+    case new(WriteKey)
 }
 
 extension WaitingWrites {

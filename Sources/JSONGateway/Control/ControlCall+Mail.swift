@@ -3,26 +3,16 @@
 
 import DeviceDirectory
 import Envelope
-package import HTTPCodec
+import HTTPCodec
 import JSONCodec
-package import NIOCore
+import NIOCore
 import Protection
 import StorePort
 import Vault
 
-extension ControlCall {
-    package func mail(
-        _ route: ControlRoute, _ query: RequestQuery, _ body: ByteBuffer
-    ) throws(ControlAnswer.Fault) -> Step {
-        guard device != nil || route == .register else { throw .notProven }
-        return .submit(
-            .mail(
-                MailJob(
-                    connection: connection, id: number, account: account, device: device,
-                    request: try Self.request(route, query, body))))
-    }
-
-    private static func request(
+extension ControlCaller {
+    /// Parses a call about mailboxes or blobs.
+    static func request(
         _ route: ControlRoute, _ query: RequestQuery, _ body: ByteBuffer
     ) throws(ControlAnswer.Fault) -> MailJob.Request {
         switch route {

@@ -3,33 +3,31 @@
 
 import DeviceDirectory
 import Devices
-package import Envelope
+import Envelope
 import HTTPCodec
 import JSONCodec
-package import NIOCore
-package import Protection
+import NIOCore
+import Protection
 import Reports
 import StorePort
 import Vault
 
-/// The machine of one call.
-package struct ControlCall: Sendable {
+/// A client that makes calls: its account, which the backend has confirmed, and its connection.
+struct ControlCaller: Sendable {
     /// Ours: maximum size of a call's body with its Base64 and JSON, in bytes.
-    package static let bodyLimit = 512 << 10
+    static let bodyLimit = 512 << 10
 
-    /// The next action of the caller.
-    package enum Step: Sendable {
+    /// What becomes of a call.
+    enum Step: Sendable {
         case answer(ControlAnswer)
-        case submit(JSONJob)
+        /// The participants do this job; the call waits for their reply.
+        case submit(JSONJob, ControlCall)
     }
 
-    package let environment: JSONEnvironment
-    package let connection: ConnectionID
-    package let account: AccountID
-    package let credential: CredentialCache.Digest
-    /// The id of the job; the vault's reply carries it.
-    private(set) var number: UInt32 = 0
-    private var route: ControlRoute?
+    let environment: JSONEnvironment
+    let connection: ConnectionID
+    let account: AccountID
+    let credential: CredentialCache.Digest
 
     init(
         environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: CredentialCache.Digest
@@ -39,19 +37,19 @@ package struct ControlCall: Sendable {
     }
 
     /// The device that the caller has proven; nil if none.
-    package var device: DeviceID? {
+    var device: DeviceID? {
         environment.devices.device(of: account, by: credential, in: environment.directory)
     }
 
     /// The owner of the credential, if the backend has confirmed it recently.
-    func caller(_ now: Timestamp) -> CredentialCache.Owner {
+    func owner(_ now: Timestamp) -> CredentialCache.Owner {
         environment.credentials.owner(
             of: credential, now: now.monotonic, within: CredentialCache.memoryForCalls)
     }
 
-    // MARK: The call
+    // MARK: Calls
 
-    package mutating func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Timestamp) -> Step {
+    func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Timestamp) -> Step {
         do throws(ControlAnswer.Fault) {
             return try step(method, target, body, now)
         } catch {
@@ -60,7 +58,7 @@ package struct ControlCall: Sendable {
         }
     }
 
-    private mutating func step(
+    private func step(
         _ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Timestamp
     ) throws(ControlAnswer.Fault) -> Step {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
@@ -69,10 +67,10 @@ package struct ControlCall: Sendable {
         guard environment.devices.mayCall(account, now: now.monotonic) else { throw .tooMany }
         guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
         guard let route = ControlRoute(method, path) else { throw .unknownCall }
-        self.route = route
-        number = UInt32(truncatingIfNeeded: environment.nextTicket())
+        let call = ControlCall(
+            caller: self, route: route, number: UInt32(truncatingIfNeeded: environment.nextTicket()))
         switch route {
-        case .challenge: return .submit(.challenge(connection))
+        case .challenge: return .submit(.challenge(connection), call)
         case .me: return .answer(me)
         case .publish:
             guard case .publish(let deviceList, let device, let signature) = try Self.message(body) else {
@@ -81,28 +79,27 @@ package struct ControlCall: Sendable {
             guard let nonce = environment.devices.takeChallenge(of: credential, now: now.monotonic) else {
                 throw .noChallenge
             }
-            return directory(.publish(deviceList, device, signature: signature, nonce: nonce))
+            return call.directory(.publish(deviceList, device, signature: signature, nonce: nonce))
         case .devices(let other):
             guard other == account || device != nil else { throw .notProven }
-            return directory(.show(other))
+            return call.directory(.show(other))
         case .bundles(let other):
             guard device != nil else { throw .notProven }
             guard environment.directory[other] != nil else { throw .notFound }
-            return directory(.find(other, connections: []))
+            return call.directory(.find(other, connections: []))
         case .replenish:
             guard let device else { throw .notProven }
             guard case .replenish(let keys) = try Self.message(body) else { throw .malformed }
-            return directory(.replenish(keys, device))
+            return call.directory(.replenish(keys, device))
         case .list:
             guard device != nil else { throw .notProven }
             guard case .list(let deviceList) = try Self.message(body) else { throw .malformed }
-            return directory(.list(deviceList))
-        default: return try mail(route, query, body)
+            return call.directory(.list(deviceList))
+        case .register: return call.mail(try Self.request(route, query, body))
+        case .post, .fetch, .acknowledge, .receipt, .publishBlob, .blob, .removeBlob:
+            guard device != nil else { throw .notProven }
+            return call.mail(try Self.request(route, query, body))
         }
-    }
-
-    private func directory(_ request: DirectoryJob.Request) -> Step {
-        .submit(.directory(DirectoryJob(connection: connection, id: number, account: account, request: request)))
     }
 
     /// Parses the control message in `{"message":"BASE64"}`.
@@ -110,37 +107,6 @@ package struct ControlCall: Sendable {
         let bytes = try ControlBody(body).bytes("message")
         guard let message = try? DirectoryMessage(bytes) else { throw .malformed }
         return message
-    }
-
-    // MARK: The answer
-
-    /// Converts a reply of the vault to the answer of this call; nil if the reply belongs to something else.
-    package func take(_ reply: JSONReply, _ now: Timestamp) -> ControlAnswer? {
-        switch (route, reply) {
-        case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
-            environment.devices.challenge(credential, with: nonce, now: now.monotonic)
-            return ControlAnswer([
-                ("account", .string(account.name)), ("challenge", .bytes(nonce)),
-            ])
-        case (.publish, .proven(id: number, let device, let oneTime)):
-            environment.devices.prove(device, of: account, by: credential)
-            return ControlAnswer([("device", .string(device.name)), ("one_time", .integer(oneTime))])
-        case (_, .directory(id: number, let message)): return answer(message)
-        case (_, .mail(id: number, let answer)): return ControlAnswer(answer)
-        default: return nil
-        }
-    }
-
-    private func answer(_ message: DirectoryMessage) -> ControlAnswer {
-        switch message {
-        case .refused(let reason): return ControlAnswer(.refused(reason))
-        case .done(let oneTime) where route == .replenish: return ControlAnswer([("one_time", .integer(oneTime))])
-        case .done: return ControlAnswer([("devices", names(of: account))])
-        case .found(.capable):
-            guard case .devices(let other) = route else { return ControlAnswer([("message", .bytes(message.bytes))]) }
-            return ControlAnswer([("devices", names(of: other)), ("message", .bytes(message.bytes))])
-        default: return ControlAnswer(.notFound)
-        }
     }
 
     private var me: ControlAnswer {
@@ -154,7 +120,7 @@ package struct ControlCall: Sendable {
     }
 
     /// The devices on an account's list, and whether their keys are published here.
-    private func names(of account: AccountID) -> JSONFragment {
+    fileprivate func names(of account: AccountID) -> JSONFragment {
         let entry = environment.directory[account]
         return .array(
             (entry?.devices ?? []).map { listed in
@@ -163,5 +129,54 @@ package struct ControlCall: Sendable {
                     ("published", .boolean(entry?.published.contains(listed.id) ?? false)),
                 ])
             })
+    }
+}
+
+/// A call that waits for the reply of the participants.
+struct ControlCall: Sendable {
+    let caller: ControlCaller
+    let route: ControlRoute
+    /// The id of the job; the reply carries it.
+    let number: UInt32
+
+    func directory(_ request: DirectoryJob.Request) -> ControlCaller.Step {
+        let job = DirectoryJob(
+            connection: caller.connection, id: number, account: caller.account, request: request)
+        return .submit(.directory(job), self)
+    }
+
+    func mail(_ request: MailJob.Request) -> ControlCaller.Step {
+        let job = MailJob(
+            connection: caller.connection, id: number, account: caller.account, device: caller.device, request: request)
+        return .submit(.mail(job), self)
+    }
+
+    /// Converts a reply of the vault to the answer of this call; nil if the reply belongs to something else.
+    func take(_ reply: JSONReply, _ now: Timestamp) -> ControlAnswer? {
+        switch (route, reply) {
+        case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
+            caller.environment.devices.challenge(caller.credential, with: nonce, now: now.monotonic)
+            return ControlAnswer([
+                ("account", .string(caller.account.name)), ("challenge", .bytes(nonce)),
+            ])
+        case (.publish, .proven(id: number, let device, let oneTime)):
+            caller.environment.devices.prove(device, of: caller.account, by: caller.credential)
+            return ControlAnswer([("device", .string(device.name)), ("one_time", .integer(oneTime))])
+        case (_, .directory(id: number, let message)): return answer(message)
+        case (_, .mail(id: number, let answer)): return ControlAnswer(answer)
+        default: return nil
+        }
+    }
+
+    private func answer(_ message: DirectoryMessage) -> ControlAnswer {
+        switch message {
+        case .refused(let reason): return ControlAnswer(.refused(reason))
+        case .done(let oneTime) where route == .replenish: return ControlAnswer([("one_time", .integer(oneTime))])
+        case .done: return ControlAnswer([("devices", caller.names(of: caller.account))])
+        case .found(.capable):
+            guard case .devices(let other) = route else { return ControlAnswer([("message", .bytes(message.bytes))]) }
+            return ControlAnswer([("devices", caller.names(of: other)), ("message", .bytes(message.bytes))])
+        default: return ControlAnswer(.notFound)
+        }
     }
 }

@@ -6,23 +6,23 @@
 // Neither reaches the backend, and a message of the backend in this form never reaches the client.
 
 import DequeModule
-package import JSONCodec
-package import NIOCore
-package import Protection
+import JSONCodec
+import NIOCore
+import Protection
 import Vault
 
 /// One call as received.
-package struct InBandCall: Sendable {
+struct InBandCall: Sendable {
     /// The client's number for the call, repeated in the answer.
-    package var id: Int
-    package var method: String
-    package var path: String
-    package var body: ByteBuffer
+    var id: Int
+    var method: String
+    var path: String
+    var body: ByteBuffer
 
     private static let name = "pawl"
 
     /// Whether a document is a call or an answer, valid or not.
-    package static func isReserved(_ document: JSONDocument) -> Bool { document.member(name, of: document.root) != nil }
+    static func isReserved(_ document: JSONDocument) -> Bool { document.member(name, of: document.root) != nil }
 
     /// Reads a call; nil if the document is no call.
     ///
@@ -37,7 +37,7 @@ package struct InBandCall: Sendable {
         body = document.member("body", of: place).map(document.slice) ?? ByteBuffer()
     }
 
-    package func answer(_ answer: ControlAnswer) -> ByteBuffer {
+    func answer(_ answer: ControlAnswer) -> ByteBuffer {
         let members: [(name: String, value: JSONFragment)] = [
             ("id", .integer(id)), ("status", .integer(answer.status)), ("body", answer.body),
         ]
@@ -46,11 +46,11 @@ package struct InBandCall: Sendable {
 }
 
 /// The calls of one connection, executed one after the other, because some of the vault's replies have no number.
-package struct InBandCalls: Sendable {
+struct InBandCalls: Sendable {
     /// Ours: maximum number of waiting calls.
-    package static let waitingLimit = 32
+    static let waitingLimit = 32
 
-    package enum Step: Sendable {
+    enum Step: Sendable {
         /// Asks the backend for the present owner of the connection's credential.
         case ask
         case submit(JSONJob)
@@ -59,36 +59,40 @@ package struct InBandCalls: Sendable {
 
     /// Whether the client has made a call on this connection.
     private(set) var isInUse = false
-    private var current: (call: InBandCall, machine: ControlCall)?
-    private var isAsking = false
-    private var waiting = Deque<(call: InBandCall, machine: ControlCall)>()
+    private var state = State.idle
+    private var waiting = Deque<(call: InBandCall, caller: ControlCaller)>()
 
-    /// Whether a reply of the vault can belong to the current call.
-    func isFor(_ reply: JSONReply) -> Bool {
-        guard current != nil else { return false }
-        switch reply {
-        case .directory, .proven, .mail: return true
-        default: return false
-        }
+    private enum State {
+        case idle
+        /// The backend is asked for the owner of the credential.
+        case asking
+        /// The participants do the job of a call.
+        case calling(InBandCall, ControlCall)
     }
 
-    package mutating func take(_ call: InBandCall, by machine: ControlCall?, _ now: Timestamp) -> [Step] {
+    mutating func take(_ call: InBandCall, by caller: ControlCaller?, _ now: Timestamp) -> [Step] {
         isInUse = true
-        guard let machine else { return [.answer(call.answer(ControlAnswer(.notLoggedIn)))] }
+        guard let caller else { return [.answer(call.answer(ControlAnswer(.notLoggedIn)))] }
         guard waiting.count < Self.waitingLimit else { return [.answer(call.answer(ControlAnswer(.tooMany)))] }
-        waiting.append((call, machine))
+        waiting.append((call, caller))
         return next(now)
     }
 
-    package mutating func take(_ reply: JSONReply, _ now: Timestamp) -> [Step] {
-        guard let (call, machine) = current, let answer = machine.take(reply, now) else { return [] }
-        current = nil
+    /// Handles a reply of the participants.
+    ///
+    /// - Returns: nil if no call waits for this reply.
+    mutating func take(_ reply: JSONReply, _ now: Timestamp) -> [Step]? {
+        guard case .calling(let call, let machine) = state, let answer = machine.take(reply, now) else { return nil }
+        state = .idle
         return [.answer(call.answer(answer))] + next(now)
     }
 
     /// Continues after the backend's answer about the credential was stored in the cache.
-    mutating func identified(_ owner: CredentialCache.Owner, _ now: Timestamp) -> [Step] {
-        isAsking = false
+    ///
+    /// - Returns: nil if it was not asked.
+    mutating func identified(_ owner: CredentialCache.Owner, _ now: Timestamp) -> [Step]? {
+        guard case .asking = state else { return nil }
+        state = .idle
         guard owner == .unknown else { return next(now) }
         defer { waiting.removeAll() }
         return waiting.map { .answer($0.call.answer(ControlAnswer(.backendUnreachable))) }
@@ -96,24 +100,22 @@ package struct InBandCalls: Sendable {
 
     private mutating func next(_ now: Timestamp) -> [Step] {
         var steps: [Step] = []
-        while current == nil, !isAsking, let entry = waiting.first {
-            let call = entry.call
-            var machine = entry.machine
-            switch machine.caller(now) {
+        while case .idle = state, let (call, caller) = waiting.first {
+            switch caller.owner(now) {
             case .unknown:
-                isAsking = true
+                state = .asking
                 steps.append(.ask)
                 continue
-            case .account(machine.account): waiting.removeFirst()
+            case .account(caller.account): waiting.removeFirst()
             case .account, .nobody:
                 waiting.removeFirst()
                 steps.append(.answer(call.answer(ControlAnswer(.notLoggedIn))))
                 continue
             }
-            switch machine.begin(call.method, call.path[...], call.body, now) {
+            switch caller.begin(call.method, call.path[...], call.body, now) {
             case .answer(let answer): steps.append(.answer(call.answer(answer)))
-            case .submit(let job):
-                current = (call, machine)
+            case .submit(let job, let machine):
+                state = .calling(call, machine)
                 steps.append(.submit(job))
             }
         }

@@ -26,12 +26,33 @@ package enum ExchangeEvent: Sendable {
     case found(Lookup.ID, ResponseHead, ByteBuffer)
     /// A lookup got no answer.
     case notFound(Lookup.ID)
-    /// A reply of the participants. Also answers ``ExchangeAction/findWrite(_:_:by:)`` and ``ExchangeAction/enqueue(_:)``.
+    /// A reply of the participants. Also answers ``ExchangeAction/findWrite(_:_:by:)``, and ``ExchangeAction/enqueue(_:)``
+    /// unless the client waits for the outcome of the write.
     case vault(JSONReply)
-    /// How a write ended, after ``ExchangeAction/await(_:)``.
+    /// How a write ended, after ``ExchangeAction/enqueue(_:)`` or ``ExchangeAction/await(_:)``.
     case written(WriteOutcome)
     /// The time of the last ``ExchangeAction/wake(at:)`` is reached.
     case woken
+}
+
+extension ExchangeEvent {
+    /// The kind of the event, for the log.
+    var name: String {
+        switch self {
+        case .request: "request"
+        case .requestBody: "requestBody"
+        case .requestTooLong: "requestTooLong"
+        case .response: "response"
+        case .responseBody: "responseBody"
+        case .responseTooLong: "responseTooLong"
+        case .upstreamFailed: "upstreamFailed"
+        case .found(let id, _, _): "found(\(id))"
+        case .notFound(let id): "notFound(\(id))"
+        case .vault(let reply): "vault(\(reply.name))"
+        case .written: "written"
+        case .woken: "woken"
+        }
+    }
 }
 
 /// An action of an exchange. The adapter performs actions in order.
@@ -61,12 +82,27 @@ package enum ExchangeAction: Sendable {
     case loggedIn(AccountID, Credential)
     /// Asks the queue for an earlier write of the account with this key.
     case findWrite(AccountID, WriteKey, by: Credential)
-    /// Queues a write.
+    /// Queues a write. Requests ``ExchangeEvent/written(_:)`` when it ends, unless it is answered at once.
     case enqueue(QueuedWrite)
     /// Requests ``ExchangeEvent/written(_:)`` when this write ends.
     case await(RequestToken)
+    /// Requests ``WriteOutcome/waits`` as soon as the awaited write is stored.
+    case stopWaiting
     /// Requests ``ExchangeEvent/woken`` at a time in monotonic nanoseconds.
     case wake(at: Int64)
+    /// Reports a defect of the gateway, for the log.
+    case report(UnexpectedEvent)
+}
+
+/// An event that cannot come in a machine's state: a defect of the gateway. It holds no data of a request.
+package struct UnexpectedEvent: Error, Equatable, CustomStringConvertible {
+    package let event: String
+    /// The machine and its state.
+    package let machine: String
+
+    init(_ event: String, of machine: String) { (self.event, self.machine) = (event, machine) }
+
+    package var description: String { "Defect of the gateway: unexpected event \(event) of \(machine)." }
 }
 
 /// One of the gateway's own requests to the backend.
@@ -93,19 +129,10 @@ package struct KnownWrite: Sendable, Equatable {
     package var localID: String?
     /// Whether the write has failed for good.
     package var isLost: Bool
-    /// The message that was sealed for this request; nil if none was.
-    package var message: MessageID?
 
-    package init(token: RequestToken, localID: String?, isLost: Bool, message: MessageID? = nil) {
-        (self.token, self.localID, self.isLost, self.message) = (token, localID, isLost, message)
+    package init(token: RequestToken, localID: String?, isLost: Bool) {
+        (self.token, self.localID, self.isLost) = (token, localID, isLost)
     }
-}
-
-/// The queue's answer to a recall.
-package enum WriteMatch: Sendable, Equatable {
-    case known(KnownWrite)
-    /// The write is new, and has to be queued with this key.
-    case new(WriteKey)
 }
 
 /// A write to the backend that the queue sends until it is done.
@@ -131,7 +158,7 @@ package struct QueuedWrite: Sendable {
     package var cookies: [String] = []
     /// The conversation. Writes in the same lane keep their order.
     package var lane: String
-    /// The key under which the queue found the write to be new; nil if its message has no client id.
+    /// The key that distinguishes a repeated write from a new one; nil if its message has no client id.
     package var key: WriteKey?
     package var head: RequestHead
     package var body: ByteBuffer
@@ -203,7 +230,9 @@ package enum WriteRefusal: Error, Sendable, Equatable {
 /// The outcome of a write.
 package enum WriteOutcome: Sendable, Equatable {
     /// The backend has answered, with any status.
-    case answered(ResponseHead, ByteBuffer)
+    ///
+    /// - Parameter sealed: the message that this process has sealed for the write; nil if it has not.
+    case answered(ResponseHead, ByteBuffer, sealed: MessageID? = nil)
     /// The write was cancelled, or dropped by an operator.
     case dropped
     /// The write stays queued, but the queue stops waiting for its end.

@@ -30,6 +30,8 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     case failed(String)
     case answerTooLong
     case answerUnreadable
+    /// A defect of the gateway: an event came that its state cannot have.
+    case unexpected
 
     init(_ failure: SealFailure) {
         self =
@@ -53,6 +55,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .notQueued(.unknownReference): 404
         case .stillWaiting: 504
         case .dropped: 410
+        case .unexpected: 500
         }
     }
 
@@ -74,6 +77,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .failed: "pawl_failed"
         case .answerTooLong: "pawl_answer_too_long"
         case .answerUnreadable: "pawl_answer_unreadable"
+        case .unexpected: "pawl_defect"
         }
     }
 
@@ -98,6 +102,20 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
             "The chat server's answer is too long to be opened. Ask for less at a time, or ask your operator to allow longer "
                 + "ones (limits.answer_bytes)."
         case .answerUnreadable: "The gateway cannot read the chat server's answer, so it is not shown."
+        case .unexpected: "The gateway has made a mistake with this request. Try again, and tell your operator."
+        }
+    }
+}
+
+extension Tally {
+    /// Counts a refusal. The others are counted where their cause is found.
+    func add(_ no: ExchangeRefusal) {
+        switch no {
+        case .refused(let refusal): add(TallyKind(refusal))
+        case .notStored, .notQueued, .failed: add(.failed)
+        case .tooLong, .otherDevice, .unreadable, .notLoggedIn, .backendUnreachable, .stillWaiting, .dropped,
+            .answerTooLong, .answerUnreadable, .unexpected:
+            break
         }
     }
 }

@@ -5,145 +5,159 @@
 // read all the same, because the head of a long poll may be older than a protection that rises meanwhile. All other
 // answers may be `limits.answer_bytes` long.
 
-import Envelope
-package import HTTPCodec
+import HTTPCodec
 import JSONCodec
-package import NIOCore
+import NIOCore
 import Protection
 import Reports
-package import Vault
+import Vault
 
 extension HTTPExchange {
-    package mutating func answered(_ head: ResponseHead, _ actions: inout [ExchangeAction]) {
-        responseHead = head
-        forgetConversation()
-        if isUpgrade, head.status == 101 {
-            stage = .done
-            let socketMachine = readsAnswer ? account.map { webSocket(of: $0) } : nil
-            return actions.append(.upgrade(head, socketMachine))
+    func answered(_ forwarded: Forwarded, _ head: ResponseHead, _ actions: inout [ExchangeAction]) -> State {
+        let request = forwarded.request
+        forgetMembers(after: request.match)
+        if request.isUpgrade, head.status == 101 {
+            actions.append(.upgrade(head, forwarded.reader.map { webSocket(of: $0) }))
+            return .over
         }
-        if head.status == 401, let credential { environment.credentials.forget(credential.digest) }
-        switch readsAnswer ? content(of: head) : .nothing {
-        case .nothing: passAnswer(&actions)
+        if head.status == 401, let credential = forwarded.credential {
+            environment.credentials.forget(credential.digest)
+        }
+        guard let reader = forwarded.reader else { return passAnswer(head, &actions) }
+        switch content(of: head, to: request.head, request.match, for: reader.account) {
+        case .nothing: return passAnswer(head, &actions)
         // The head of a long poll may arrive before a conversation is protected, so live messages are always inspected.
-        case .document where match?.route.label.isHistory == true && hasNothingSealed: passAnswer(&actions)
-        case .document:
-            stage = .responseBody
+        case .document(let match) where match.route.label.isHistory && hasNothingSealed(for: reader):
+            return passAnswer(head, &actions)
+        case .document(let match):
             actions.append(.collectResponse(limit: settings.answerLimit))
-        case .unreadable: withhold(&actions)
+            return .collectingAnswer(ReadAnswer(request: request.head, match: match, client: reader, head: head))
+        case .unreadable: return withhold(request.head, &actions)
         }
     }
 
     /// Forwards the answer unchanged, beginning with the collected part.
-    private mutating func passAnswer(_ actions: inout [ExchangeAction]) {
-        stage = .done
-        actions.append(.passResponse(responseHead))
+    private func passAnswer(_ head: ResponseHead, _ actions: inout [ExchangeAction]) -> State {
+        actions.append(.passResponse(head))
+        return .over
     }
 
-    private var hasNothingSealed: Bool { account.map(environment.hasNothingSealed) ?? false }
+    private func hasNothingSealed(for reader: Client) -> Bool { environment.hasNothingSealed(for: reader.account) }
 
     /// Handles an answer that exceeds ``JSONEnvironment/Settings/answerLimit``.
-    mutating func answerIsTooLong(_ actions: inout [ExchangeAction]) {
-        if hasNothingSealed { passAnswer(&actions) } else { refuse(.answerTooLong, &actions) }
+    func answerIsTooLong(_ answer: ReadAnswer, _ actions: inout [ExchangeAction]) -> State {
+        guard hasNothingSealed(for: answer.client) else {
+            return refuse(.answerTooLong, to: answer.request, &actions)
+        }
+        return passAnswer(answer.head, &actions)
     }
 
     /// Drops the cached members of the conversation, which a control request may have changed.
-    func forgetConversation() {
-        guard match?.route.label == .control, !conversationOfHead.isEmpty else { return }
-        environment.conversations.forget(conversationOfHead)
+    func forgetMembers(after match: RouteMatch?) {
+        guard let match, match.route.label == .control, !match.conversation.isEmpty else { return }
+        environment.conversations.forget(match.conversation)
     }
 
-    private func webSocket(of account: AccountID) -> WebSocketMachine {
+    private func webSocket(of client: Client) -> WebSocketMachine {
         WebSocketMachine(
-            environment: environment, connection: connection, account: account, credential: credential)
+            environment: environment, connection: connection, account: client.account, credential: client.credential)
     }
 
     /// The content of an answer, judged by its head.
-    package enum AnswerContent {
+    enum AnswerContent {
         /// No messages.
         case nothing
-        /// JSON, which may contain messages.
-        case document
+        /// JSON, which may contain messages where the route says.
+        case document(RouteMatch)
         /// A format in which the gateway cannot find messages, but others may.
         case unreadable
     }
 
-    package func content(of head: ResponseHead) -> AnswerContent {
+    func content(
+        of head: ResponseHead, to request: RequestHead, _ match: RouteMatch?, for reader: AccountID
+    ) -> AnswerContent {
         guard let match, !match.route.response.isEmpty, (200..<300).contains(head.status), head.status != 204,
-            self.head.method != "HEAD", head.headers.first("Content-Length") != "0"
+            request.method != "HEAD", head.headers.first("Content-Length") != "0"
         else { return .nothing }
-        if head.headers.arePlainJSON { return .document }
-        return passesUnread ? .nothing : .unreadable
+        if head.headers.arePlainJSON { return .document(match) }
+        return environment.passesUnread(to: reader) ? .nothing : .unreadable
     }
-
-    private var passesUnread: Bool { account.map(environment.passesUnread) ?? true }
 
     /// Refuses an answer that the gateway cannot read, because a client may find messages in it.
-    package mutating func withhold(_ actions: inout [ExchangeAction]) {
+    func withhold(_ request: RequestHead, _ actions: inout [ExchangeAction]) -> State {
         environment.tally.add(.withheld)
-        refuse(.answerUnreadable, &actions)
+        return refuse(.answerUnreadable, to: request, &actions)
     }
 
-    package mutating func answered(_ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
-        self.body = body
-        guard let match, let account else { return }
+    /// Opens the messages of a whole answer.
+    func read(_ answer: ReadAnswer, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) -> State {
+        let (client, match) = (answer.client, answer.match)
         let document: JSONDocument
         do throws(JSONError) {
             document = try JSONDocument(body, limits: JSONLimits(size: settings.answerLimit))
         } catch {
-            if error.isTooMuch, !passesUnread { return refuse(.answerTooLong, &actions) }
-            guard body.readableBytes == 0 || passesUnread else { return withhold(&actions) }
+            let passesUnread = environment.passesUnread(to: client.account)
+            if error.isTooMuch, !passesUnread { return refuse(.answerTooLong, to: answer.request, &actions) }
+            guard body.readableBytes == 0 || passesUnread else { return withhold(answer.request, &actions) }
             environment.tally.add(.badLines)
-            return respond(responseHead, body, &actions)
+            return respond(answer.head, body, &actions)
         }
         var messages = IncomingMessages(
-            document, match.route.response, label: match.route.label, reader: account,
-            readsEnvelopes: provenDevice != nil, target: match.target,
+            document, match.route.response, label: match.route.label, reader: client.account,
+            readsEnvelopes: provenDevice(of: client) != nil, target: match.target,
             directory: environment.directory)
-        stage = .opening
         for job in messages.jobs(connection, environment) { actions.append(.submit(.open(job))) }
-        incoming = messages
-        if messages.isComplete { finish(messages, &actions) }
+        return messages.isComplete ? finish(answer, body, messages, &actions) : .opening(answer, body, messages)
     }
 
-    package mutating func opened(_ ticket: UInt64, _ outcomes: [OpenOutcome], _ actions: inout [ExchangeAction]) {
-        guard incoming?.take(outcomes, for: ticket) == true, let incoming, incoming.isComplete else { return }
-        finish(incoming, &actions)
+    /// Handles the outcomes of a job of the vault.
+    ///
+    /// - Returns: nil if the job does not belong to this answer.
+    func opened(
+        _ answer: ReadAnswer, _ body: ByteBuffer, _ messages: IncomingMessages, _ ticket: UInt64,
+        _ outcomes: [OpenOutcome], _ actions: inout [ExchangeAction]
+    ) -> State? {
+        var messages = messages
+        guard messages.take(outcomes, for: ticket) else { return nil }
+        return messages.isComplete ? finish(answer, body, messages, &actions) : .opening(answer, body, messages)
     }
 
-    private mutating func finish(_ incoming: IncomingMessages, _ actions: inout [ExchangeAction]) {
+    private func finish(
+        _ answer: ReadAnswer, _ body: ByteBuffer, _ messages: IncomingMessages, _ actions: inout [ExchangeAction]
+    ) -> State {
         do throws(MessageFault) {
-            let edited = try incoming.opened(environment).bytes
-            var head = responseHead
+            let edited = try messages.opened(environment).bytes
+            var head = answer.head
             if edited != body { head.headers.removeWhatDescribesTheBody() }
-            respond(head, edited, &actions)
+            return respond(head, edited, &actions)
         } catch {
             // A document without the required changes must not reach the client.
-            refuse(.answerUnreadable, &actions)
+            return refuse(.answerUnreadable, to: answer.request, &actions)
         }
     }
 
-    package mutating func respond(_ head: ResponseHead, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
-        stage = .done
+    func respond(_ head: ResponseHead, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) -> State {
         actions.append(.respond(head, body))
+        return .over
     }
 
     /// Sends the gateway's own answer, readable by web pages if the mapping allows it.
-    mutating func respondItself(_ head: ResponseHead, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
-        respond(mapping.readable(head, for: self.head.headers), body, &actions)
+    func respondItself(
+        _ head: ResponseHead, _ body: ByteBuffer, to request: RequestHead?, _ actions: inout [ExchangeAction]
+    ) -> State {
+        respond(mapping.readable(head, for: request?.headers ?? HeaderFields()), body, &actions)
     }
 
     // MARK: Refusals
 
-    package mutating func refuse(_ no: ExchangeRefusal, _ actions: inout [ExchangeAction]) {
-        switch no {
-        case .refused(let refusal): environment.tally.add(TallyKind(refusal))
-        case .notStored, .notQueued: environment.tally.add(.failed)
-        default: break
-        }
+    /// - Parameter recipient: the recipient's name in the words for people; nil if unknown.
+    func refuse(
+        _ no: ExchangeRefusal, to request: RequestHead?, recipient: String? = nil, _ actions: inout [ExchangeAction]
+    ) -> State {
+        environment.tally.add(no)
         let (head, body) = mapping.refusal.answer(
-            to: no, words: no.words(target: recipientName ?? Notices.thisConversation, environment.texts))
-        respondItself(head, body, &actions)
+            to: no, words: no.words(target: recipient ?? Notices.thisConversation, environment.texts))
+        return respondItself(head, body, to: request, &actions)
     }
 }
 

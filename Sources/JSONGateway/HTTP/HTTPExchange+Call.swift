@@ -12,23 +12,19 @@ extension HTTPExchange {
     /// The client offers it beside the backend's own. The gateway removes it from requests whose answer it reads.
     package static let subprotocol = "pawl.v1"
 
-    /// The device that the request's credential has proven; nil if none.
-    var provenDevice: DeviceID? {
-        guard let account, let credential else { return nil }
-        return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
-    }
-
-    /// Whether the client announces that it can encrypt. This is not verified.
-    var asksForEncryption: Bool {
-        isUpgrade && head.headers.tokens("Sec-WebSocket-Protocol").contains(Self.subprotocol)
+    /// The device that the client's credential has proven; nil if none.
+    func provenDevice(of client: Client) -> DeviceID? {
+        environment.devices.device(of: client.account, by: client.credential.digest, in: environment.directory)
     }
 
     /// Records the account and its software as behind the gateway.
-    func noteEvidence(asked: Bool, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
+    func noteEvidence(
+        of client: Client, _ head: RequestHead, asked: Bool, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) {
         // An application service receives its users' messages past the gateway, so these users are outsiders.
-        guard let account, credential?.acting == nil else { return }
+        guard client.credential.acting == nil else { return }
         let software = head.headers.first("User-Agent")
-        if let row = environment.accounts.note(account, software: software, asked: asked, now: now) {
+        if let row = environment.accounts.note(client.account, software: software, asked: asked, now: now) {
             actions.append(.submit(.record([row])))
         }
     }
@@ -36,39 +32,40 @@ extension HTTPExchange {
     // MARK: Calls
 
     /// Begins a request for the gateway itself, which never reaches the backend.
-    mutating func beginCall(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        isCall = true
-        isUpgrade = false
+    func beginCall(_ head: RequestHead, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
         if let crossOrigin = mapping.crossOrigin, head.isPreflight,
             head.headers.first("Access-Control-Request-Method") != nil
         {
             let answer = crossOrigin.preflight(for: head.headers, credentials: mapping.account.credentials)
-            return respond(answer, ByteBuffer(), &actions)
+            return respondItself(answer, ByteBuffer(), to: head, &actions)
         }
-        identify(now, &actions)
+        return identify(.call(head), now, &actions)
     }
 
-    mutating func collectCall(_ actions: inout [ExchangeAction]) {
-        stage = .requestBody
-        actions.append(.collectRequest(limit: ControlCall.bodyLimit))
+    func collect(_ call: Call, _ actions: inout [ExchangeAction]) -> State {
+        actions.append(.collectRequest(limit: ControlCaller.bodyLimit))
+        return .collectingCall(call)
     }
 
-    mutating func carryOutCall(_ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        guard let account, let credential else { return }
-        var call = ControlCall(
-            environment: environment, connection: connection, account: account, credential: credential.digest)
-        switch call.begin(head.method, head.target[...], body, now) {
-        case .answer(let answer): answerCall(answer, &actions)
-        case .submit(let job):
-            stage = .call
-            self.call = call
+    func carryOut(
+        _ call: Call, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let (head, client) = (call.head, call.client)
+        let caller = ControlCaller(
+            environment: environment, connection: connection, account: client.account,
+            credential: client.credential.digest)
+        switch caller.begin(head.method, head.target[...], body, now) {
+        case .answer(let answer): return self.answer(head, answer, &actions)
+        case .submit(let job, let call):
             actions.append(.submit(job))
+            return .calling(call, head)
         }
     }
 
-    mutating func answerCall(_ answer: ControlAnswer, _ actions: inout [ExchangeAction]) {
+    /// Answers a call.
+    func answer(_ request: RequestHead, _ answer: ControlAnswer, _ actions: inout [ExchangeAction]) -> State {
         let (head, body) = answer.response
-        respondItself(head, body, &actions)
+        return respondItself(head, body, to: request, &actions)
     }
 }
 

@@ -7,250 +7,356 @@
 import HTTPCodec
 import JSONCodec
 import NIOCore
-package import Protection
+import Protection
 import Reports
 import RequestQueue
 import Vault
 
 extension HTTPExchange {
     /// Begins a request with a text. Its body is not read if the text can only be sent as plaintext.
-    package mutating func write(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        if !protects, !conversationOfHead.isEmpty, account.map(environment.isCapable) != true {
-            return askMembers(now, &actions)
+    func write(_ request: WriteRequest, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
+        if !protects, !request.match.conversation.isEmpty, !environment.isCapable(request.account) {
+            return askMembers(request, .unread, nil, now, &actions)
         }
-        collect(&actions)
+        return collect(request, &actions)
     }
 
-    package mutating func collect(_ actions: inout [ExchangeAction]) {
-        stage = .requestBody
+    func collect(_ request: WriteRequest, _ actions: inout [ExchangeAction]) -> State {
         actions.append(.collectRequest(limit: Self.requestLimit))
+        return .collecting(request)
     }
 
-    mutating func collected(_ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        self.body = body
-        guard let match, let account else { return }
-        if match.route.label == .control { return findWrite(account, now, &actions) }
+    func collected(
+        _ request: WriteRequest, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let match = request.match
+        guard match.route.label == .content else {
+            let key = key(of: request, id: request.clientID(nil), Array(body.readableBytesView))
+            return findWrite(Write(request: request, body: .control(body)), key, now, &actions)
+        }
+        let outgoing: OutgoingMessage
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
             outgoing = try OutgoingMessage(document, [shape], target: match.target)
         } catch {
-            return cannotRead(.unreadable(error), now, &actions)
+            return cannotRead(request, .unreadable(error), now, &actions)
         }
-        if !recognise(now, &actions) { return }
-        if protects { findWrite(account, now, &actions) } else { askMembers(now, &actions) }
-    }
-
-    /// Asks the queue whether this is a repeated write.
-    private mutating func findWrite(_ account: AccountID, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        guard let key = key(of: account), let credential else { return isNew(now, &actions) }
-        stage = .findWrite
-        actions.append(.findWrite(account, key, by: credential))
-    }
-
-    private mutating func isNew(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        if match?.route.label == .control { enqueue(&actions) } else { askMembers(now, &actions) }
+        let isOwnEnvelope: Bool
+        switch environment.envelope(in: outgoing.found, of: request.account) {
+        case .own(let device):
+            isOwnEnvelope = true
+            environment.devices.noteEnvelope(of: device)
+            noteEvidence(of: request.client, request.head, asked: true, now, &actions)
+        case .foreign where policies.policy(of: request.account).demandsProtection:
+            environment.tally.add(.openWrongSource)
+            return refuse(.otherDevice, to: request.head, &actions)
+        case .foreign, .none: isOwnEnvelope = false
+        }
+        var message = Message(outgoing: outgoing, body: body, isOwnEnvelope: isOwnEnvelope)
+        guard protects else { return askMembers(request, .message(message), nil, now, &actions) }
+        message.plaintext = try? outgoing.plaintext()
+        let key = key(
+            of: request, id: request.clientID(message), message.plaintext ?? Array(body.readableBytesView))
+        return findWrite(Write(request: request, body: .message(message)), key, now, &actions)
     }
 
     /// Handles an unreadable body: sends it only if plaintext is allowed in its conversation, or nothing is protected.
-    mutating func cannotRead(_ no: ExchangeRefusal, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        guard let match, match.route.label == .content else { return refuse(no, &actions) }
-        obstacle = no
-        if match.namesRecipients, !conversation.isEmpty { return askMembers(now, &actions) }
-        if environment.isProtecting { refuse(no, &actions) } else { pass(&actions) }
+    func cannotRead(
+        _ request: WriteRequest, _ no: ExchangeRefusal, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        guard request.match.route.label == .content else { return refuse(no, to: request.head, &actions) }
+        if request.match.namesRecipients, !request.match.conversation.isEmpty {
+            return askMembers(request, .unreadable(no), nil, now, &actions)
+        }
+        if environment.isProtecting { return refuse(no, to: request.head, &actions) }
+        return pass(request.request, credential: request.client.credential, &actions)
     }
 
-    /// The client's id of the written message; nil if it has none.
-    private var clientID: String? {
-        outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap { match.target[$0] } }
-    }
+    // MARK: Repeated writes
 
     /// The key that distinguishes a repeated write from a new one; nil if the message has no client id.
-    private func key(of account: AccountID) -> WriteKey? {
-        guard let id = clientID, let credential else { return nil }
-        let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
+    private func key(of request: WriteRequest, id: String?, _ content: @autoclosure () -> [UInt8]) -> WriteKey? {
+        guard let id else { return nil }
         return environment.writes.keys.key(
-            of: account, head.method, head.target(without: credential), id: id, content: content)
+            of: request.account, request.head.method, request.head.target(without: request.client.credential), id: id,
+            content: content())
     }
 
-    package mutating func foundWrite(_ writeMatch: WriteMatch, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        switch writeMatch {
-        case .known(let known):
-            // For a lost write the client gets its outcome, not the local id.
-            localID = known.isLost ? nil : known.localID
-            accepted(known.token, now, &actions)
-        case .new(let key):
-            writeKey = key
-            isNew(now, &actions)
+    /// Asks the queue for an earlier write if it knows this key. Usually the write is new.
+    private func findWrite(
+        _ write: Write, _ key: WriteKey?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        guard let key, environment.writes.known.contains(key) else { return isNew(write, key, now, &actions) }
+        actions.append(.findWrite(write.request.account, key, by: write.request.client.credential))
+        return .findingWrite(write, key)
+    }
+
+    func foundWrite(
+        _ write: Write, _ key: WriteKey, _ known: KnownWrite?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        guard let known else { return isNew(write, key, now, &actions) }
+        let pending: PendingWrite =
+            switch write.body {
+            case .control: PendingWrite(write.request, nil)
+            case .message(let message): PendingWrite(write.request, message)
+            }
+        return accepted(pending, known, now, &actions)
+    }
+
+    private func isNew(
+        _ write: Write, _ key: WriteKey?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        switch write.body {
+        case .control(let body): enqueue(write.request, body, nil, key, nil, now, &actions)
+        case .message(let message): askMembers(write.request, .message(message), key, now, &actions)
         }
     }
 
     // MARK: Recipients
 
-    private mutating func askMembers(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        if let recipients = outgoing?.recipients, !recipients.isEmpty {
-            return judge(recipients.map { .services($0) }, &actions)
+    private func askMembers(
+        _ request: WriteRequest, _ content: Content, _ key: WriteKey?, _ now: Timestamp,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
+        if let recipients = content.message?.outgoing.recipients, !recipients.isEmpty {
+            return judge(request, content, key, recipients.map { .services($0) }, now, &actions)
         }
+        let conversation = request.conversation(content.message)
         if let known = environment.conversations.members(of: conversation, now: now.monotonic) {
-            return judge(known, &actions)
+            return judge(request, content, key, known, now, &actions)
         }
-        guard let source = mapping.members, let credential else { return judge(nil, &actions) }
-        stage = .members
-        actions.append(.look(source.question(of: conversation, by: credential)))
+        guard let source = mapping.members else { return judge(request, content, key, nil, now, &actions) }
+        actions.append(.look(source.question(of: conversation, by: request.client.credential)))
+        return .askingMembers(request, content, key)
     }
 
-    mutating func membersFound(
-        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
-    ) {
-        guard let members = mapping.members?.members(in: answer, body) else { return judge(nil, &actions) }
-        environment.conversations.remember(members, of: conversation, now: now.monotonic)
-        judge(members, &actions)
+    func membersFound(
+        _ request: WriteRequest, _ content: Content, _ key: WriteKey?, _ head: ResponseHead, _ body: ByteBuffer,
+        _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let members = mapping.members?.members(in: head, body)
+        if let members {
+            environment.conversations.remember(
+                members, of: request.conversation(content.message), now: now.monotonic)
+        }
+        return judge(request, content, key, members, now, &actions)
     }
 
     /// Decides whether the text is sent as plaintext, sealed or refused.
     ///
     /// - Parameter members: the members of the conversation; nil if unknown.
-    package mutating func judge(_ members: [AccountID]?, _ actions: inout [ExchangeAction]) {
-        guard let account else { return }
-        let room = AccountID.room(conversation)
-        recipientName = environment.recipientName(members, besides: account)
-        if isOwnEnvelope { return judgeEnvelope(to: room, members, &actions) }
-        let capability: Capability = provenDevice == nil ? .hosted : .client
+    func judge(
+        _ request: WriteRequest, _ content: Content, _ key: WriteKey?, _ members: [AccountID]?, _ now: Timestamp,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
+        let (account, message) = (request.account, content.message)
+        let room = AccountID.room(request.conversation(message))
+        let name = environment.recipientName(members, besides: account)
+        if let message, message.isOwnEnvelope {
+            return judgeEnvelope(request, message, key, to: room, members, name, now, &actions)
+        }
+        let capability: Capability = provenDevice(of: request.client) == nil ? .hosted : .client
         switch environment.verdict(on: room, by: account, capability, members, policies) {
         case .plaintext:
             environment.tally.add(.sentPlaintext)
-            if outgoing == nil { pass(&actions) } else { passCollected(&actions) }
-        case .refuse(let refusal): refuse(.refused(refusal), &actions)
-        case .seal: seal(for: room, &actions)
+            guard let message else {
+                return pass(request.request, credential: request.client.credential, &actions)
+            }
+            return send(request, message.body, &actions)
+        case .refuse(let refusal): return refuse(.refused(refusal), to: request.head, recipient: name, &actions)
+        case .seal: break
+        }
+        switch content {
+        case .unread: return collect(request, &actions)
+        case .unreadable(let no): return refuse(no, to: request.head, recipient: name, &actions)
+        case .message(let message): return seal(request, message, key, for: room, name, now, &actions)
         }
     }
 
-    /// Checks whether the client has sealed the message.
-    ///
-    /// - Returns: false if the message is refused: its envelope is not of the account's device, and the policy demands
-    ///   protection.
-    private mutating func recognise(_ now: Timestamp, _ actions: inout [ExchangeAction]) -> Bool {
-        guard let outgoing, let account else { return true }
-        switch environment.envelope(in: outgoing.found, of: account) {
-        case .none: return true
-        case .own(let device):
-            isOwnEnvelope = true
-            environment.devices.noteEnvelope(of: device)
-        case .foreign where policies.policy(of: account).demandsProtection:
-            environment.tally.add(.openWrongSource)
-            refuse(.otherDevice, &actions)
-            return false
-        case .foreign: return true
-        }
-        noteEvidence(asked: true, now, &actions)
-        return true
-    }
-
-    private mutating func judgeEnvelope(
-        to room: AccountID, _ members: [AccountID]?, _ actions: inout [ExchangeAction]
-    ) {
-        guard let account else { return }
-        switch environment.verdictOnEnvelope(to: room, by: account, members, policies) {
-        case .refuse(let refusal): return refuse(.refused(refusal), &actions)
+    private func judgeEnvelope(
+        _ request: WriteRequest, _ message: Message, _ key: WriteKey?, to room: AccountID, _ members: [AccountID]?,
+        _ name: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        switch environment.verdictOnEnvelope(to: room, by: request.account, members, policies) {
+        case .refuse(let refusal): return refuse(.refused(refusal), to: request.head, recipient: name, &actions)
         case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
         case .pass(nil): break
         }
         environment.tally.add(.sentDevice)
-        if protects { enqueue(&actions) } else { passCollected(&actions) }
+        guard protects else { return send(request, message.body, &actions) }
+        return enqueue(request, message.body, message, key, name, now, &actions)
     }
 
     /// Sends the request as received, with its collected body.
-    private mutating func passCollected(_ actions: inout [ExchangeAction]) {
-        stage = .response
-        actions.append(.send(head, body))
+    private func send(_ request: WriteRequest, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) -> State {
+        actions.append(.send(request.head, body))
+        return .forwarding(Forwarded(request: request.request, credential: request.client.credential))
     }
 
-    // MARK: Sealed
+    // MARK: Queued writes
 
-    private mutating func seal(for room: AccountID, _ actions: inout [ExchangeAction]) {
-        guard let outgoing else {
-            if let obstacle { return refuse(obstacle, &actions) }
-            // The body has not been collected yet.
-            return collect(&actions)
-        }
+    private func seal(
+        _ request: WriteRequest, _ message: Message, _ key: WriteKey?, for room: AccountID, _ name: String?,
+        _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
         let plaintext: [UInt8]
         do throws(MessageFault) {
-            plaintext = try outgoing.plaintext()
+            if let known = message.plaintext { plaintext = known } else { plaintext = try message.outgoing.plaintext() }
         } catch {
-            return refuse(.unreadable(error), &actions)
+            return refuse(.unreadable(error), to: request.head, recipient: name, &actions)
         }
-        enqueue(&actions, text: QueuedWrite.Text(plaintext, in: outgoing, of: room))
+        let text = QueuedWrite.Text(plaintext, in: message.outgoing, of: room)
+        return enqueue(request, message.body, message, text: text, key, name, now, &actions)
     }
 
     /// Queues the write.
     ///
-    /// - Parameter text: the text to seal; nil if the body is sent as it is.
-    private mutating func enqueue(_ actions: inout [ExchangeAction], text: QueuedWrite.Text? = nil) {
-        guard let account, let credential else { return }
-        let isNew = match?.route.remoteID != nil
-        stage = .queue
+    /// - Parameters:
+    ///   - message: nil if the request has no text.
+    ///   - text: the text to seal; nil if the body is sent as it is.
+    private func enqueue(
+        _ request: WriteRequest, _ body: ByteBuffer, _ message: Message?, text: QueuedWrite.Text? = nil,
+        _ key: WriteKey?, _ name: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let (credential, route) = (request.client.credential, request.match.route)
+        let pending = PendingWrite(request, message, recipientName: name)
+        let createsMessage = route.remoteID != nil
         var write = QueuedWrite(
-            account: account, credential: credential, lane: conversation, key: writeKey,
-            head: head.stored(without: credential, at: mapping.account.credentials), body: body,
-            text: text, answersAtOnce: isNew && text != nil && answersAtOnce,
-            ownName: isNew ? clientID.map { WaitingWrites.name($0, of: account, in: conversation) } : nil,
-            remoteID: match?.route.remoteID, references: localReferences)
-        write.cookies = head.headers["Cookie"]
+            account: request.account, credential: credential, lane: pending.conversation, key: key,
+            head: request.head.stored(without: credential, at: mapping.account.credentials), body: body, text: text,
+            answersAtOnce: createsMessage && text != nil && route.answersAtOnce,
+            ownName: createsMessage
+                ? pending.clientID.map { WaitingWrites.name($0, of: request.account, in: pending.conversation) } : nil,
+            remoteID: route.remoteID, references: references(of: request, message))
+        write.cookies = request.head.headers["Cookie"]
         actions.append(.enqueue(write))
+        if write.answersAtOnce { return .queueing(pending) }
+        actions.append(.wake(at: now.monotonic + Self.patience))
+        return .awaitingOutcome(pending)
     }
 
-    /// Whether the client is answered before the backend.
-    private var answersAtOnce: Bool { if case .atOnce = match?.route.answer { true } else { false } }
-
-    package mutating func enqueued(
-        _ result: Result<KnownWrite, ExchangeRefusal>, _ now: Timestamp, _ actions: inout [ExchangeAction]
-    ) {
+    func queued(
+        _ write: PendingWrite, _ result: Result<KnownWrite, ExchangeRefusal>, _ now: Timestamp,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
         switch result {
-        case .success(let write):
-            message = write.message
-            if message != nil { environment.tally.add(.sentGateway) }
-            // Of equal concurrent writes only the first is queued. All get its local id.
-            localID = write.isLost ? nil : write.localID
-            accepted(write.token, now, &actions)
-        case .failure(let refusal): refuse(refusal, &actions)
+        // Of equal concurrent writes only the first is queued. All get its local id.
+        case .success(let known): return accepted(write, known, now, &actions)
+        case .failure(let no): return refuse(no, to: write.head, recipient: write.recipientName, &actions)
         }
     }
 
     /// Continues after the write is stored, by this request or an earlier one.
-    private mutating func accepted(_ token: RequestToken, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        if case .atOnce(let status, let body) = match?.route.answer, let localID {
-            let text = RefusalForm.filled(
-                body, ["local_id": localID, "client_id": clientID ?? ""])
+    private func accepted(
+        _ write: PendingWrite, _ known: KnownWrite, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        // For a lost write the client gets its outcome, not the local id.
+        if case .atOnce(let status, let body) = write.request.match.route.answer, !known.isLost,
+            let localID = known.localID
+        {
+            let text = RefusalForm.filled(body, ["local_id": localID, "client_id": write.clientID ?? ""])
             let head = ResponseHead(status, headers: ["Content-Type": "application/json"])
-            return respondItself(head, ByteBuffer(string: text), &actions)
+            return respondItself(head, ByteBuffer(string: text), to: write.head, &actions)
         }
-        stage = .outcome
-        actions.append(.await(token))
+        actions.append(.await(known.token))
         actions.append(.wake(at: now.monotonic + Self.patience))
+        return .awaitingOutcome(write)
     }
 
-    package mutating func written(_ outcome: WriteOutcome, _ actions: inout [ExchangeAction]) {
+    /// Handles the end of the client's patience. The client is told that its write is kept only once that is so.
+    func stopWaiting(_ write: PendingWrite, _ actions: inout [ExchangeAction]) -> State {
+        actions.append(.stopWaiting)
+        return .awaitingOutcome(write)
+    }
+
+    func written(
+        _ write: PendingWrite, _ outcome: WriteOutcome, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let (match, client, name) = (write.request.match, write.request.client, write.recipientName)
         switch outcome {
-        case .answered(let head, let body):
-            forgetConversation()
+        case .answered(let head, let body, let message):
+            forgetMembers(after: match)
             if let message, head.isFinalRefusal {
-                let room = AccountID.room(conversation)
+                let room = AccountID.room(write.conversation)
                 actions.append(.submit(.refused(ConversationID(room, room), message)))
             }
-            responseHead = head
-            readsAnswer = true
-            switch content(of: head) {
-            case .nothing: respond(head, body, &actions)
-            case .document: answered(body, &actions)
-            case .unreadable: withhold(&actions)
+            switch content(of: head, to: write.head, match, for: client.account) {
+            case .nothing: return respond(head, body, &actions)
+            case .document(let match):
+                let answer = ReadAnswer(request: write.head, match: match, client: client, head: head)
+                return read(answer, body, &actions)
+            case .unreadable: return withhold(write.head, &actions)
             }
-        case .dropped: refuse(.dropped, &actions)
-        case .waits: refuse(.stillWaiting, &actions)
-        case .failed(let reason):
-            environment.tally.add(.failed)
-            refuse(.failed(reason), &actions)
+        case .dropped: return refuse(.dropped, to: write.head, recipient: name, &actions)
+        case .waits: return refuse(.stillWaiting, to: write.head, recipient: name, &actions)
+        case .failed(let reason): return refuse(.failed(reason), to: write.head, recipient: name, &actions)
         }
     }
+
+    // MARK: References
+
+    /// The request's references to messages that may have no backend id yet.
+    ///
+    /// - Parameter message: nil if the body was not read.
+    func references(of request: WriteRequest, _ message: Message?) -> [QueuedReference] {
+        let match = request.match
+        let conversation = request.conversation(message)
+        return match.route.references.compactMap { source in
+            switch source {
+            case .capture(let name):
+                guard let index = match.route.path.segments.firstIndex(of: .capture(name)),
+                    let id = match.target[source], let local = local(id, of: request.account, in: conversation)
+                else { return nil }
+                return QueuedReference(.segment(index), local: local)
+            case .message(let path):
+                return message?.outgoing.identifier(path).flatMap { local($0, of: request.account, in: conversation) }
+                    .map { QueuedReference(.body(path), local: $0) }
+            case .query, .container, .containerName: return nil
+            }
+        }
+    }
+
+    /// The queue's reference for a client's id; nil if it is an id of the backend.
+    private func local(_ id: String, of account: AccountID, in conversation: String) -> String? {
+        if LocalMessageID.isOne(id) { return id }
+        return environment.writes.waiting.reference(of: WaitingWrites.name(id, of: account, in: conversation))
+    }
+}
+
+extension HTTPExchange.WriteRequest {
+    /// The conversation of the message, or that of the head if there is no message.
+    fileprivate func conversation(_ message: HTTPExchange.Message?) -> String {
+        message?.outgoing.conversation ?? match.conversation
+    }
+
+    /// The client's id of the written message; nil if it has none.
+    fileprivate func clientID(_ message: HTTPExchange.Message?) -> String? {
+        message?.outgoing.localID ?? match.route.localID.flatMap { match.target[$0] }
+    }
+}
+
+extension HTTPExchange.PendingWrite {
+    fileprivate init(
+        _ request: HTTPExchange.WriteRequest, _ message: HTTPExchange.Message?, recipientName: String? = nil
+    ) {
+        self.init(
+            request: request, conversation: request.conversation(message), clientID: request.clientID(message),
+            recipientName: recipientName)
+    }
+}
+
+extension RouteMatch {
+    /// The conversation that the target names; empty if it names none.
+    var conversation: String {
+        guard let source = route.conversation ?? route.request?.conversation else { return "" }
+        return target[source] ?? ""
+    }
+}
+
+extension Mapping.Route {
+    /// Whether the client is answered before the backend.
+    fileprivate var answersAtOnce: Bool { if case .atOnce = answer { true } else { false } }
 }
 
 extension ResponseHead {

@@ -1,17 +1,19 @@
 // Handles one request of a client and its answer, by mapping, account and policy.
 
-package import Envelope
 package import HTTPCodec
-package import NIOCore
+import NIOCore
 package import Protection
 import Reports
 import Vault
 
 /// The machine of one exchange. Events go in, actions come out.
 ///
-///     passthrough, off     request ───────────────────────────────────────────────────▶ pass
-///     content              request ▶ account ▶ body ▶ recall ▶ members ▶ seal and queue ▶ answer
+///     passthrough, off     request ──────────────────────────────────────────────────────▶ pass
+///     content              request ▶ account ▶ body ▶ members ▶ seal and queue ▶ answer
 ///     history, sync        request ▶ account ▶ backend's answer ▶ its body ▶ open ▶ answer
+///
+/// Each handler returns the state after it, so none can be forgotten. The states and their data are in
+/// `HTTPExchange+State.swift`.
 package struct HTTPExchange: Sendable {
     /// Ours: maximum body of a request with a text, in bytes. More than an envelope can hold.
     package static let requestLimit = 256 << 10
@@ -19,57 +21,13 @@ package struct HTTPExchange: Sendable {
     /// by its id.
     package static let patience: Int64 = 60_000_000_000
 
-    /// The event that the exchange waits for.
-    package enum Stage: Sendable {
-        case beginning
-        case account
-        case requestBody
-        case findWrite
-        case members
-        case queue
-        case outcome
-        case response
-        case responseBody
-        case opening
-        /// A call of the control plane.
-        case call
-        case done
-    }
-
-    package let environment: JSONEnvironment
-    package let connection: ConnectionID
-    package var stage = Stage.beginning
-    package let settings: JSONEnvironment.Settings
+    let environment: JSONEnvironment
+    let connection: ConnectionID
+    let settings: JSONEnvironment.Settings
     package var mapping: Mapping { settings.mapping }
     private(set) var policies: PolicySnapshot
     private var policyVersion: UInt64
-    package var head = RequestHead("", "")
-    package var match: RouteMatch?
-    package var credential: Credential?
-    package var account: AccountID?
-    var isUpgrade = false
-    /// Whether the gateway reads the messages in the answer.
-    package var readsAnswer = false
-    /// The client's message, after its body was collected.
-    package var outgoing: OutgoingMessage?
-    /// The reason why the collected body cannot be read; nil if there is none.
-    package var obstacle: ExchangeRefusal?
-    package var body = ByteBuffer()
-    var responseHead = ResponseHead(0)
-    package var incoming: IncomingMessages?
-    /// The local id in an answer that does not wait for the backend.
-    package var localID: String?
-    /// Whether the request is for the gateway itself.
-    var isCall = false
-    package var call: ControlCall?
-    /// Whether the client's message is an envelope of its own device.
-    var isOwnEnvelope = false
-    /// The id of the sealed message.
-    package var message: MessageID?
-    /// The key that distinguishes a repeated write from a new one.
-    var writeKey: WriteKey?
-    /// The other member of a conversation of two; nil if there are more, or the members are unknown.
-    package var recipientName: String?
+    private var state = State.beginning
 
     package init(environment: JSONEnvironment, connection: ConnectionID) {
         self.environment = environment
@@ -79,6 +37,9 @@ package struct HTTPExchange: Sendable {
         policies = environment.policies.snapshot
     }
 
+    /// What the exchange waits for.
+    package var stage: Stage { state.stage }
+
     /// Loads the present policies. They may change while the exchange waits for the client or the backend.
     private mutating func renewPolicies() {
         guard environment.policies.version != policyVersion else { return }
@@ -87,240 +48,260 @@ package struct HTTPExchange: Sendable {
     }
 
     /// Whether anything may have to be sealed or opened.
-    package var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
+    var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
 
     /// Handles an event.
     ///
     /// - Parameter actions: receives the actions, in order.
     package mutating func take(_ event: ExchangeEvent, at now: Timestamp, _ actions: inout [ExchangeAction]) {
         renewPolicies()
-        switch (stage, event) {
+        state = state(after: event, now, &actions)
+    }
+
+    private func state(
+        after event: ExchangeEvent, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        switch (state, event) {
         case (.beginning, .request(let head)): begin(head, now, &actions)
-        case (.account, .found(.account, let head, let body)): identified(head, body, now, &actions)
-        case (.account, .notFound(.account)): unanswered(now, &actions)
-        case (.requestBody, .requestBody(let body)) where isCall: carryOutCall(body, now, &actions)
-        case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
-        case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
-        case (.requestBody, .requestTooLong): cannotRead(.tooLong, now, &actions)
-        case (.findWrite, .vault(.foundWrite(let writeMatch))): foundWrite(writeMatch, now, &actions)
-        case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
-        case (.members, .notFound(.members)): judge(nil, &actions)
-        case (.queue, .vault(.queued(_, let result))): enqueued(result, now, &actions)
-        case (.outcome, .written(let outcome)): written(outcome, &actions)
-        case (.outcome, .woken): refuse(.stillWaiting, &actions)
-        case (.response, .response(let head)): answered(head, &actions)
-        case (.responseBody, .responseBody(let body)): answered(body, &actions)
-        case (.responseBody, .responseTooLong): answerIsTooLong(&actions)
-        case (.opening, .vault(.opened(let ticket, let outcomes))): opened(ticket, outcomes, &actions)
-        case (.call, .vault(let reply)):
-            if let answer = call?.take(reply, now) { answerCall(answer, &actions) }
-        case (.done, _): break
-        case (_, .upstreamFailed): refuse(.backendUnreachable, &actions)
-        default: break
+        case (.identifying(let subject, let credential), .found(.account, let head, let body)):
+            identified(subject, credential, head, body, now, &actions)
+        case (.identifying(let subject, let credential), .notFound(.account)):
+            unanswered(subject, credential, now, &actions)
+        case (.collectingCall(let call), .requestBody(let body)): carryOut(call, body, now, &actions)
+        case (.collectingCall(let call), .requestTooLong): answer(call.head, ControlAnswer(.tooLong), &actions)
+        case (.calling(let call, let head), .vault(let reply)):
+            if let result = call.take(reply, now) {
+                answer(head, result, &actions)
+            } else {
+                unexpected(event, &actions)
+            }
+        case (.collecting(let request), .requestBody(let body)): collected(request, body, now, &actions)
+        case (.collecting(let request), .requestTooLong): cannotRead(request, .tooLong, now, &actions)
+        case (.findingWrite(let write, let key), .vault(.foundWrite(let known))):
+            foundWrite(write, key, known, now, &actions)
+        case (.askingMembers(let request, let content, let key), .found(.members, let head, let body)):
+            membersFound(request, content, key, head, body, now, &actions)
+        case (.askingMembers(let request, let content, let key), .notFound(.members)):
+            judge(request, content, key, nil, now, &actions)
+        case (.queueing(let write), .vault(.queued(_, let result))),
+            (.awaitingOutcome(let write), .vault(.queued(_, let result))):
+            queued(write, result, now, &actions)
+        case (.awaitingOutcome(let write), .written(let outcome)): written(write, outcome, &actions)
+        case (.awaitingOutcome(let write), .woken): stopWaiting(write, &actions)
+        case (.forwarding(let forwarded), .response(let head)): answered(forwarded, head, &actions)
+        case (.collectingAnswer(let answer), .responseBody(let body)): read(answer, body, &actions)
+        case (.collectingAnswer(let answer), .responseTooLong): answerIsTooLong(answer, &actions)
+        case (.opening(let answer, let body, let messages), .vault(.opened(let ticket, let outcomes))):
+            if let next = opened(answer, body, messages, ticket, outcomes, &actions) {
+                next
+            } else {
+                unexpected(event, &actions)
+            }
+        // The patience with a write may end while its answer is being opened.
+        case (.opening, .woken): state
+        // The adapter answers, because the exchange sees nothing of what it forwards.
+        case (.passed, .upstreamFailed): state
+        case (_, .upstreamFailed) where !stage.isAnswered: refuse(.backendUnreachable, to: state.request, &actions)
+        default: unexpected(event, &actions)
         }
+    }
+
+    /// Answers an event that cannot come in a state: a defect of the gateway, which is counted and logged.
+    private func unexpected(_ event: ExchangeEvent, _ actions: inout [ExchangeAction]) -> State {
+        environment.tally.add(.unexpectedEvents)
+        actions.append(.report(UnexpectedEvent(event.name, of: "an exchange, \(stage)")))
+        // The client has its answer, or gets it from the backend.
+        guard !stage.isAnswered else { return state }
+        return refuse(.unexpected, to: state.request, &actions)
     }
 
     // MARK: The request's head
 
-    private mutating func begin(_ head: RequestHead, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        self.head = head
-        isUpgrade = head.isWebSocketUpgrade
+    private func begin(_ head: RequestHead, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
         // Under `off` everything is forwarded unread.
         let isOn = policies.strictest.takesPart || !environment.latches.isEmpty
-        if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
-        guard isOn, !head.isPreflight else { return pass(&actions) }
-        match = mapping.route(for: head)
-        if match == nil {
+        if isOn, ControlRoute.isReserved(head.path) { return beginCall(head, now, &actions) }
+        guard isOn, !head.isPreflight else { return pass(Request(head), credential: nil, &actions) }
+        let request = Request(head, mapping.route(for: head))
+        if request.match == nil {
             environment.tally.add(.unlabelled)
             environment.unmatched.note(head.method, String(head.path), at: now.wall)
         }
-        identify(now, &actions)
+        return identify(.request(request), now, &actions)
     }
 
     /// Forwards request and answer unchanged, but for the gateway's own subprotocol, which would disclose the gateway.
-    package mutating func pass(_ actions: inout [ExchangeAction]) {
-        guard isUpgrade else {
-            stage = .done
-            return actions.append(.pass(head))
+    func pass(_ request: Request, credential: Credential?, _ actions: inout [ExchangeAction]) -> State {
+        guard request.isUpgrade else {
+            actions.append(.pass(request.head))
+            return .passed
         }
-        stage = .response
-        if asksForEncryption { head.headers.removeSubprotocol(Self.subprotocol) }
-        actions.append(.passRequest(head))
-    }
-
-    /// The conversation that the request's head names; empty if it names none.
-    var conversationOfHead: String {
-        guard let match, let source = match.route.conversation ?? match.route.request?.conversation else { return "" }
-        return match.target[source] ?? ""
-    }
-
-    /// The conversation of the client's message, or that of the head.
-    package var conversation: String { outgoing?.conversation ?? conversationOfHead }
-
-    /// The request's references to messages that may have no backend id yet.
-    var localReferences: [QueuedReference] {
-        guard let match else { return [] }
-        return match.route.references.compactMap { source in
-            switch source {
-            case .capture(let name):
-                guard let index = match.route.path.segments.firstIndex(of: .capture(name)),
-                    let id = match.target[source],
-                    let local = local(id)
-                else { return nil }
-                return QueuedReference(.segment(index), local: local)
-            case .message(let path):
-                return outgoing?.identifier(path).flatMap(local).map { QueuedReference(.body(path), local: $0) }
-            case .query, .container, .containerName: return nil
-            }
-        }
-    }
-
-    /// The queue's reference for a client's id; nil if it is an id of the backend.
-    private func local(_ id: String) -> String? {
-        if LocalMessageID.isOne(id) { return id }
-        guard let account else { return nil }
-        return environment.writes.waiting.reference(of: WaitingWrites.name(id, of: account, in: conversation))
+        var request = request
+        if request.asksForEncryption { request.head.headers.removeSubprotocol(Self.subprotocol) }
+        actions.append(.passRequest(request.head))
+        return .forwarding(Forwarded(request: request, credential: credential))
     }
 
     // MARK: Account
 
-    mutating func identify(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        credential = Credential(of: head, at: mapping.account.credentials, actingAs: mapping.account.actingAs)
-        guard let credential else { return unidentified(nil, now, &actions) }
-        switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: credentialMemory) {
-        case .account(let known):
-            account = known
-            return proceed(now, &actions)
-        case .nobody: return unidentified(nil, now, &actions)
-        case .unknown: break
+    func identify(_ subject: Subject, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
+        let source = mapping.account
+        guard let credential = Credential(of: subject.head, at: source.credentials, actingAs: source.actingAs) else {
+            return unidentified(subject, nil, nil, &actions)
         }
-        stage = .account
-        actions.append(.look(credential.question(to: mapping.account)))
+        switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: memory(for: subject)) {
+        case .account(let known):
+            return proceed(subject, Client(account: known, credential: credential), now, &actions)
+        case .nobody: return unidentified(subject, credential, nil, &actions)
+        case .unknown:
+            actions.append(.look(credential.question(to: source)))
+            return .identifying(subject, credential)
+        }
     }
 
     /// Maximum age of a cached credential check. Shorter for requests that the backend does not check again.
-    private var credentialMemory: Int64 {
-        guard !isCall else { return CredentialCache.memoryForCalls }
-        switch match?.route.label {
+    private func memory(for subject: Subject) -> Int64 {
+        guard case .request(let request) = subject else { return CredentialCache.memoryForCalls }
+        switch request.label {
         case .content where protects, .control where protects: return CredentialCache.memoryForWrites
         default: return CredentialCache.memory
         }
     }
 
-    private mutating func identified(
-        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
-    ) {
-        guard let credential else { return }
-        let owner = mapping.account.owner(in: answer, body)
+    private func identified(
+        _ subject: Subject, _ credential: Credential, _ head: ResponseHead, _ body: ByteBuffer, _ now: Timestamp,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
+        let owner = mapping.account.owner(in: head, body)
         environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
         switch owner {
         case .account(let name):
             actions.append(.loggedIn(name, credential))
-            account = name
-            proceed(now, &actions)
-        case .nobody: unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions)
-        case .unknown: unanswered(now, &actions)
+            return proceed(subject, Client(account: name, credential: credential), now, &actions)
+        case .nobody: return unidentified(subject, credential, head.status == 401 ? (head, body) : nil, &actions)
+        case .unknown: return unanswered(subject, credential, now, &actions)
         }
     }
 
     /// Handles a lookup without an answer: an older cached result is used, so that people can write during an outage.
     ///
     /// Calls are refused.
-    private mutating func unanswered(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        guard !isCall else { return answerCall(ControlAnswer(.backendUnreachable), &actions) }
-        guard let credential,
-            case .account(let known) = environment.credentials.owner(of: credential.digest, now: now.monotonic)
-        else { return unidentified(nil, now, &actions) }
-        account = known
-        proceed(now, &actions)
+    private func unanswered(
+        _ subject: Subject, _ credential: Credential, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        if case .call(let head) = subject { return answer(head, ControlAnswer(.backendUnreachable), &actions) }
+        guard case .account(let known) = environment.credentials.owner(of: credential.digest, now: now.monotonic)
+        else { return unidentified(subject, credential, nil, &actions) }
+        return proceed(subject, Client(account: known, credential: credential), now, &actions)
     }
 
     /// Handles a request without a credential, or with one that the backend rejects.
     ///
     /// - Parameter refusal: the backend's answer to the lookup; nil if there is none to forward.
-    private mutating func unidentified(
-        _ refusal: (ResponseHead, ByteBuffer)?, _ now: Timestamp, _ actions: inout [ExchangeAction]
-    ) {
-        guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
-        noteUnprotectable(by: AccountID(text: "(not logged in)"))
+    private func unidentified(
+        _ subject: Subject, _ credential: Credential?, _ refusal: (ResponseHead, ByteBuffer)?,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
+        let request: Request
+        switch subject {
+        case .call(let head): return answer(head, ControlAnswer(.notLoggedIn), &actions)
+        case .request(let subject): request = subject
+        }
+        noteUnprotectable(request, by: AccountID(text: "(not logged in)"))
         // Only everyone's policy applies to pages that clients open before a login, not the policies of single
         // accounts.
-        if match == nil, !policies.everyone.demandsProtection, head.isAnonymousRead(mapping.account.credentials) {
-            return pass(&actions)
+        if request.match == nil, !policies.everyone.demandsProtection,
+            request.head.isAnonymousRead(mapping.account.credentials)
+        {
+            return pass(request, credential: credential, &actions)
         }
-        if policies.strictest.demandsProtection, let unprotectable {
-            return refuse(.refused(unprotectable.refusal), &actions)
+        if policies.strictest.demandsProtection, let unprotectable = request.unprotectable {
+            return refuse(.refused(unprotectable.refusal), to: request.head, &actions)
         }
-        switch match?.route.label {
+        switch request.label {
         case .content where environment.isProtecting: break
         // A WebSocket without an account cannot be inspected.
-        case _ where isUpgrade && environment.isProtecting: break
-        default: return pass(&actions)
+        case _ where request.isUpgrade && environment.isProtecting: break
+        default: return pass(request, credential: credential, &actions)
         }
-        guard let refusal else { return refuse(.notLoggedIn, &actions) }
-        respondItself(refusal.0, refusal.1, &actions)
+        guard let (head, body) = refusal else { return refuse(.notLoggedIn, to: request.head, &actions) }
+        return respondItself(head, body, to: request.head, &actions)
     }
 
-    private mutating func proceed(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
-        guard let account else { return }
-        noteEvidence(asked: asksForEncryption || provenDevice != nil, now, &actions)
-        if isCall { return collectCall(&actions) }
-        noteUnprotectable(by: account)
-        if policies.policy(of: account).demandsProtection, let unprotectable {
-            return refuse(.refused(unprotectable.refusal), &actions)
+    private func proceed(
+        _ subject: Subject, _ client: Client, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let isProven = provenDevice(of: client) != nil
+        let request: Request
+        switch subject {
+        case .call(let head):
+            noteEvidence(of: client, head, asked: isProven, now, &actions)
+            return collect(Call(head: head, client: client), &actions)
+        case .request(let subject): request = subject
         }
-        switch match?.route.label {
-        case _ where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
-        case .content: write(now, &actions)
-        case .history where protects, .search where protects, .sync where protects: read(&actions)
-        case .control: control(&actions)
-        default: pass(&actions)
+        noteEvidence(of: client, request.head, asked: isProven || request.asksForEncryption, now, &actions)
+        noteUnprotectable(request, by: client.account)
+        if policies.policy(of: client.account).demandsProtection, let unprotectable = request.unprotectable {
+            return refuse(.refused(unprotectable.refusal), to: request.head, &actions)
         }
-    }
-
-    /// The kind of a request that cannot be sealed, and that `hosted` refuses; nil for others.
-    private var unprotectable: UnprotectableRequest? {
-        switch match?.route.label {
-        // The backend has the file already, so refusing to read it would protect nothing.
-        case .media: head.isRead ? nil : .media
-        case .search: .search
-        case .refused, nil: .verb
-        case .content, .history, .sync, .control, .passthrough: nil
+        if request.isUpgrade, protects || mapping.looksAtFrames { return read(request, for: client, &actions) }
+        guard let match = request.match else { return pass(request, credential: client.credential, &actions) }
+        switch match.route.label {
+        case .content: return write(WriteRequest(request, match, client), now, &actions)
+        case .history where protects, .search where protects, .sync where protects:
+            return read(request, for: client, &actions)
+        case .control: return control(WriteRequest(request, match, client), &actions)
+        case .history, .search, .sync, .media, .passthrough, .refused:
+            return pass(request, credential: client.credential, &actions)
         }
     }
 
     /// Counts an unprotectable request for `pawl policy simulate`.
-    private func noteUnprotectable(by account: AccountID) {
-        guard let unprotectable else { return }
+    private func noteUnprotectable(_ request: Request, by account: AccountID) {
+        guard let unprotectable = request.unprotectable else { return }
+        let head = request.head
         let route =
-            match.map { "\(head.method) \($0.route.path.text)" }
+            request.match.map { "\(head.method) \($0.route.path.text)" }
             ?? UnmatchedRequests.name(head.method, String(head.path))
         environment.observations.note(route, ObservedRecipient(unprotectable), by: account)
     }
 
     /// Forwards the request and reads its answer, which therefore must have no encoding.
-    private mutating func read(_ actions: inout [ExchangeAction]) {
-        readsAnswer = true
-        stage = .response
-        head.headers.set("Accept-Encoding", to: "identity")
-        if isUpgrade { head.headers.remove("Sec-WebSocket-Extensions") }
-        if asksForEncryption { head.headers.removeSubprotocol(Self.subprotocol) }
-        actions.append(.passRequest(head))
+    private func read(_ request: Request, for client: Client, _ actions: inout [ExchangeAction]) -> State {
+        var request = request
+        request.head.headers.set("Accept-Encoding", to: "identity")
+        if request.isUpgrade { request.head.headers.remove("Sec-WebSocket-Extensions") }
+        if request.asksForEncryption { request.head.headers.removeSubprotocol(Self.subprotocol) }
+        actions.append(.passRequest(request.head))
+        return .forwarding(Forwarded(request: request, credential: client.credential, reader: client))
     }
 
     /// Handles a request that changes something without a text.
     ///
     /// The request is queued if it refers to a message without a backend id, or if earlier writes of the account in the
     /// conversation wait. Otherwise it is forwarded at once, and its answer drops the conversation's cached members.
-    private mutating func control(_ actions: inout [ExchangeAction]) {
-        let isBehind = account.map { environment.writes.waiting.holds($0, in: conversationOfHead) } ?? false
-        if !localReferences.isEmpty || isBehind {
-            collect(&actions)
-        } else if conversationOfHead.isEmpty {
-            pass(&actions)
-        } else {
-            stage = .response
-            actions.append(.passRequest(head))
+    private func control(_ request: WriteRequest, _ actions: inout [ExchangeAction]) -> State {
+        let conversation = request.match.conversation
+        if environment.writes.waiting.holds(request.client.account, in: conversation)
+            || !references(of: request, nil).isEmpty
+        {
+            return collect(request, &actions)
+        }
+        if conversation.isEmpty { return pass(request.request, credential: request.client.credential, &actions) }
+        actions.append(.passRequest(request.head))
+        return .forwarding(Forwarded(request: request.request, credential: request.client.credential))
+    }
+}
+
+extension HTTPExchange.Request {
+    /// The kind of a request that cannot be sealed, and that `hosted` refuses; nil for others.
+    fileprivate var unprotectable: UnprotectableRequest? {
+        switch label {
+        // The backend has the file already, so refusing to read it would protect nothing.
+        case .media: head.isRead ? nil : .media
+        case .search: .search
+        case .refused, nil: .verb
+        case .content, .history, .sync, .control, .passthrough: nil
         }
     }
 }

@@ -51,6 +51,7 @@ extension WebSocketMachine {
             let (slot, incoming) = opening.remove(at: index)
             return finish(slot, incoming, &actions)
         }
+        unexpected("opened", &actions)
     }
 
     private mutating func finish(

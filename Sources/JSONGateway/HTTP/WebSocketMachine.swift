@@ -19,7 +19,8 @@ package enum WebSocketAction: Sendable {
     case toClient(ByteBuffer, isText: Bool)
     case look(Lookup)
     case submit(JSONJob)
-    case wake(at: Int64)
+    /// Reports a defect of the gateway, for the log.
+    case report(UnexpectedEvent)
     /// Closes both sides, with a code of RFC 6455 section 7.4 and a reason.
     case close(code: UInt16, reason: String)
 }
@@ -33,7 +34,6 @@ package enum WebSocketEvent: Sendable {
     case vault(JSONReply)
     /// News about a message that this account knows by a local id.
     case news(MessageNews)
-    case woken
 }
 
 /// The machine of one WebSocket connection.
@@ -73,7 +73,7 @@ package struct WebSocketMachine: Sendable {
     /// Texts that wait for a lookup of members, one lookup at a time.
     private var asking = Deque<UInt64>()
     /// Calls of the control plane.
-    package var calls = InBandCalls()
+    var calls = InBandCalls()
 
     package init(
         environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?
@@ -95,16 +95,22 @@ package struct WebSocketMachine: Sendable {
         case .found(.account, let head, let body):
             identified(environment.mapping.account.owner(in: head, body), now, &actions)
         case .notFound(.account): identified(.unknown, now, &actions)
-        case .vault(let reply) where calls.isFor(reply): answered(reply, now, &actions)
         case .vault(.sealed(let ticket, let written)): sealed(ticket, written.bytes, &actions)
         case .vault(.sealFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
         case .vault(.opened(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
         case .news(.merged(let merge)): notify(merge)
         case .news(.lost(let localID, let reason)):
             notify(reason.map(ExchangeRefusal.failed) ?? .dropped, about: localID)
-        case .vault, .woken: break
+        case .vault(let reply):
+            if let steps = calls.take(reply, now) { handle(steps, &actions) } else { unexpected(reply.name, &actions) }
         }
         flush(&actions)
+    }
+
+    /// Counts and reports an answer for which nothing waits. No message of the connection depends on it.
+    mutating func unexpected(_ event: String, _ actions: inout [WebSocketAction]) {
+        environment.tally.add(.unexpectedEvents)
+        actions.append(.report(UnexpectedEvent(event, of: "a WebSocket")))
     }
 
     /// The device that the connection's credential has proven; nil if none.
@@ -197,7 +203,7 @@ package struct WebSocketMachine: Sendable {
     private mutating func membersFound(
         _ members: [AccountID]?, _ now: Timestamp, _ actions: inout [WebSocketAction]
     ) {
-        guard let ticket = asking.popFirst() else { return }
+        guard let ticket = asking.popFirst() else { return unexpected("members", &actions) }
         if let members, let sending = sending[ticket] {
             environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
         }
@@ -258,7 +264,7 @@ package struct WebSocketMachine: Sendable {
     }
 
     private mutating func sealed(_ ticket: UInt64, _ envelope: [UInt8], _ actions: inout [WebSocketAction]) {
-        guard let text = sending.removeValue(forKey: ticket) else { return }
+        guard let text = sending.removeValue(forKey: ticket) else { return unexpected("sealed", &actions) }
         do {
             let bytes = try text.outgoing.sealed(envelope)
             environment.tally.add(.sentGateway)
@@ -278,11 +284,7 @@ package struct WebSocketMachine: Sendable {
     package mutating func notify(
         _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: String? = nil, _ actions: inout [WebSocketAction]
     ) {
-        switch no {
-        case .refused(let refusal): environment.tally.add(TallyKind(refusal))
-        case .notStored, .notQueued: environment.tally.add(.failed)
-        default: break
-        }
+        environment.tally.add(no)
         notify(no, about: outgoing?.localID, to: name)
     }
 
@@ -305,21 +307,18 @@ package struct WebSocketMachine: Sendable {
 
     private mutating func called(_ call: InBandCall, _ now: Timestamp, _ actions: inout [WebSocketAction]) {
         let caller = credential.map {
-            ControlCall(environment: environment, connection: connection, account: account, credential: $0.digest)
+            ControlCaller(environment: environment, connection: connection, account: account, credential: $0.digest)
         }
         handle(calls.take(call, by: caller, now), &actions)
-    }
-
-    private mutating func answered(_ reply: JSONReply, _ now: Timestamp, _ actions: inout [WebSocketAction]) {
-        handle(calls.take(reply, now), &actions)
     }
 
     private mutating func identified(
         _ owner: CredentialCache.Owner, _ now: Timestamp, _ actions: inout [WebSocketAction]
     ) {
-        guard let credential else { return }
+        guard let credential else { return unexpected("account", &actions) }
         environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
-        handle(calls.identified(owner, now), &actions)
+        guard let steps = calls.identified(owner, now) else { return unexpected("account", &actions) }
+        handle(steps, &actions)
     }
 
     private mutating func handle(_ steps: [InBandCalls.Step], _ actions: inout [WebSocketAction]) {

@@ -24,14 +24,9 @@ package final class JSONEnvironment: Sendable {
         }
     }
 
-    /// Ours: default of ``Settings/answerLimit``, in bytes.
-    ///
-    /// Some initial synchronisations of Matrix accounts with many rooms are longer than 16 MiB.
-    package static let answerLimit = 64 << 20
-
     package let policies: PolicyTable
     package let latches: LatchTable
-    package let tally: Tally
+    package var tally: Tally { writes.tally }
     /// The public keys of people's own devices.
     package let directory: DirectoryCache
     package let devices = ProvenDevices()
@@ -48,14 +43,12 @@ package final class JSONEnvironment: Sendable {
 
     package init(
         mapping: Mapping, texts: NoticeTexts = NoticeTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        tally: Tally = Tally(), directory: DirectoryCache = DirectoryCache(), writes: WriteTables,
-        answerLimit: Int = answerLimit
+        directory: DirectoryCache = DirectoryCache(), writes: WriteTables, answerLimit: Int
     ) {
         self.writes = writes
         current = Mutex(Settings(mapping: mapping, texts: texts, answerLimit: answerLimit))
         self.policies = policies
         self.latches = latches
-        self.tally = tally
         self.directory = directory
     }
 
@@ -64,7 +57,7 @@ package final class JSONEnvironment: Sendable {
     package var texts: NoticeTexts { settings.texts }
     package var settings: Settings { current.withLock { $0 } }
 
-    package func replace(_ mapping: Mapping, texts: NoticeTexts, answerLimit: Int = answerLimit) {
+    package func replace(_ mapping: Mapping, texts: NoticeTexts, answerLimit: Int) {
         current.withLock { $0 = Settings(mapping: mapping, texts: texts, answerLimit: answerLimit) }
         conversations.forgetAll()
     }
@@ -122,7 +115,7 @@ package final class SharedObservations: Sendable {
     /// Takes back rows that could not be stored, for the next attempt.
     package func giveBack(_ changes: [StoreChange]) {
         counts.withLock { counts in
-            for case .addObservation(let row) in changes {
+            for case .rare(.addObservation(let row)) in changes {
                 guard let recipient = ObservedRecipient(rawValue: row.recipient) else { continue }
                 let key = Key(
                     sender: AccountID(text: row.sender), target: ExactText(row.target), recipient: recipient)

@@ -15,18 +15,13 @@ package final class ProvenDevices: Sendable {
     /// Ours: maximum open challenges; beyond it all are dropped, and clients request new ones.
     static let challengeLimit = 20_000
     /// Ours: maximum credentials with a proven device; beyond it all are dropped, and clients prove again.
-    static let provenLimit = 100_000
-    /// Ours: maximum calls of one account in ``callPeriod``, because a request for keys consumes another's prekeys.
-    package static let callLimit = 240
-    /// In nanoseconds.
-    static let callPeriod: Int64 = 60_000_000_000
-
+    package static let provenLimit = 100_000
     private struct State {
         var challenges: [CredentialCache.Digest: (nonce: [UInt8], until: Int64)] = [:]
         package var proven: [CredentialCache.Digest: (account: AccountID, device: DeviceID)] = [:]
         /// Devices of which the gateway has seen envelopes.
         var sealers: Set<DeviceID> = []
-        package var calls: [AccountID: (count: Int, since: Int64)] = [:]
+        var calls = CallCounts()
     }
 
     private let state = Mutex(State())
@@ -79,14 +74,41 @@ package final class ProvenDevices: Sendable {
         state.withLock { (Set($0.proven.values.map(\.device)), $0.sealers) }
     }
 
-    func mayCall(_ account: AccountID, now: Int64) -> Bool {
-        state.withLock { state in
-            if state.calls.count >= Self.provenLimit { state.calls.removeAll() }
-            var entry = state.calls[account] ?? (0, now)
-            if entry.since + Self.callPeriod <= now { entry = (0, now) }
-            entry.count += 1
-            state.calls[account] = entry
-            return entry.count <= Self.callLimit
+    func mayCall(_ account: AccountID, now: Int64) -> Bool { state.withLock { $0.calls.mayCall(account, now: now) } }
+}
+
+/// Counts the calls of accounts, because a request for keys consumes another's prekeys.
+package struct CallCounts {
+    /// Ours: maximum calls of one account in ``period``.
+    package static let callLimit = 240
+    /// In nanoseconds.
+    package static let period: Int64 = 60_000_000_000
+
+    private let capacity: Int
+    private var counts: [AccountID: (count: Int, since: Int64)] = [:]
+
+    /// - Parameter capacity: maximum accounts with calls in one period.
+    package init(capacity: Int = ProvenDevices.provenLimit) { self.capacity = capacity }
+
+    /// Counts a call. Returns whether the account may make it.
+    package mutating func mayCall(_ account: AccountID, now: Int64) -> Bool {
+        var entry = counts[account] ?? (0, now)
+        if entry.since + Self.period <= now { entry = (0, now) }
+        entry.count += 1
+        if counts[account] == nil, counts.count >= capacity { makeRoom(now: now) }
+        counts[account] = entry
+        return entry.count <= Self.callLimit
+    }
+
+    /// Removes the accounts whose period has ended, or else the half that has made the fewest calls.
+    ///
+    /// Removing all would lift the limit of an account that has reached it. A half at a time, so that the search for
+    /// them is rare.
+    private mutating func makeRoom(now: Int64) {
+        counts = counts.filter { $0.value.since + Self.period > now }
+        guard counts.count >= capacity else { return }
+        for (account, _) in counts.sorted(by: { $0.value.count < $1.value.count }).prefix((capacity + 1) / 2) {
+            counts[account] = nil
         }
     }
 }

@@ -6,12 +6,15 @@
 
 import Crypto
 package import Protection
+import RequestQueue
 
 /// The name of a write in the queue.
 ///
 /// It reveals neither content nor author, so the store may hold it, and the backend may receive it.
 package struct WriteKey: Hashable, Sendable {
-    package let name: String
+    let token: RequestToken
+    /// Thirty-two hexadecimal digits.
+    package var name: String { token.description }
 }
 
 /// Creates the names of writes, keyed by a secret.
@@ -32,7 +35,7 @@ package struct WriteKeys: Sendable {
         of account: AccountID, _ method: String, _ target: String, id: String, content: [UInt8]
     ) -> WriteKey {
         WriteKey(
-            name: name(
+            token: token(
                 "write", [Array(account.text.utf8), Array(method.utf8), Array(target.utf8), Array(id.utf8), content]))
     }
 
@@ -43,31 +46,25 @@ package struct WriteKeys: Sendable {
     ///
     /// - Parameter mark: the mark of the credential; see ``mark(of:)``.
     package func own(_ key: WriteKey, mark: String) -> WriteKey {
-        WriteKey(name: name("own", [Array(key.name.utf8), Array(mark.utf8)]))
+        WriteKey(token: token("own", [Array(key.name.utf8), Array(mark.utf8)]))
     }
 
     /// The mark of a credential stored with a write. The credential cannot be derived from it.
-    package func mark(of credential: Credential) -> String { name("credential", [credential.digest.bytes]) }
+    package func mark(of credential: Credential) -> String {
+        token("credential", [credential.digest.bytes]).description
+    }
 
-    /// 128 bits of HMAC-SHA-256 over the parts, each prefixed by its length, as hexadecimal digits.
-    private func name(_ kind: String, _ parts: [[UInt8]]) -> String {
+    /// 128 bits of HMAC-SHA-256 over the parts, each prefixed by its length.
+    private func token(_ kind: String, _ parts: [[UInt8]]) -> RequestToken {
         var hash = beginning
         for part in [Array(kind.utf8)] + parts {
             withUnsafeBytes(of: UInt64(part.count).bigEndian) { hash.update(data: $0) }
             hash.update(data: part)
         }
         return hash.finalize().withUnsafeBytes { bytes in
-            String(unsafeUninitializedCapacity: 32) { text in
-                for (index, byte) in bytes.prefix(16).enumerated() {
-                    text[2 * index] = Self.digit(byte >> 4)
-                    text[2 * index + 1] = Self.digit(byte & 15)
-                }
-                return 32
-            }
+            RequestToken(
+                high: UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self)),
+                low: UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)))
         }
-    }
-
-    private static func digit(_ value: UInt8) -> UInt8 {
-        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
     }
 }

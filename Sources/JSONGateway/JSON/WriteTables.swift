@@ -1,10 +1,14 @@
 // The tables about writes that participants, exchanges and operators share.
 
 package import Outbox
+package import Reports
 
 /// The shared tables of writes. Each is safe from any thread; none holds texts of messages.
 package final class WriteTables: Sendable {
     package let keys: WriteKeys
+    /// The keys of all writes that the queue knows.
+    package let known = KnownKeys()
+    package let tally: Tally
     /// Writes under way, for references to their messages.
     package let waiting = WaitingWrites()
     /// Clients that wait for an outcome.
@@ -14,8 +18,8 @@ package final class WriteTables: Sendable {
     package let sockets = SocketListeners()
 
     /// - Parameter opened: the traces in which the participants record openings.
-    package init(keys: WriteKeys, opened: RequestTraces = RequestTraces()) {
-        self.keys = keys
+    package init(keys: WriteKeys, opened: RequestTraces = RequestTraces(), tally: Tally = Tally()) {
+        (self.keys, self.tally) = (keys, tally)
         traces = WriteTraces(opened)
     }
 }

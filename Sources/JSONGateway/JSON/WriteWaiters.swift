@@ -1,20 +1,48 @@
 // Clients that wait for the outcome of a write.
 
+package import Envelope
 package import HTTPCodec
 import NIOCore
 package import RequestQueue
 import Synchronization
 
-/// A waiting client. It is notified once.
+/// A waiting client. It is notified once, and not of a write that is not stored.
 package final class WriteWaiter: Sendable {
-    private let done: Mutex<(@Sendable (WriteOutcome) -> Void)?>
+    private struct State {
+        /// Nil once the client is notified.
+        var done: (@Sendable (WriteOutcome) -> Void)?
+        var isStored = false
+        var hasGivenUp = false
+    }
 
-    package init(_ done: @escaping @Sendable (WriteOutcome) -> Void) { self.done = Mutex(done) }
+    private let state: Mutex<State>
 
-    package func end(_ outcome: WriteOutcome) {
-        let done = done.withLock { done in
-            defer { done = nil }
-            return done
+    /// - Parameter done: called on any thread.
+    package init(_ done: @escaping @Sendable (WriteOutcome) -> Void) { state = Mutex(State(done: done)) }
+
+    package func end(_ outcome: WriteOutcome) { notify(outcome) { _ in true } }
+
+    /// Records that the write is stored.
+    func stored() {
+        notify(.waits) { state in
+            state.isStored = true
+            return state.hasGivenUp
+        }
+    }
+
+    /// Notifies the client that its write is kept: now, or when the write is stored.
+    package func giveUp() {
+        notify(.waits) { state in
+            state.hasGivenUp = true
+            return state.isStored
+        }
+    }
+
+    private func notify(_ outcome: WriteOutcome, if isDue: (inout State) -> Bool) {
+        let done = state.withLock { state -> (@Sendable (WriteOutcome) -> Void)? in
+            guard isDue(&state) else { return nil }
+            defer { state.done = nil }
+            return state.done
         }
         done?(outcome)
     }
@@ -35,13 +63,33 @@ package final class WriteWaiters: Sendable {
     package init() {}
 
     /// Records that a write is about to be queued, so that ``end(_:_:)`` will be called for it.
-    package func expect(_ token: RequestToken) { state.withLock { _ = $0.expected.insert(token) } }
+    ///
+    /// - Parameter waiter: the client that waits for the outcome; nil if it is answered before.
+    package func expect(_ token: RequestToken, _ waiter: WriteWaiter? = nil) {
+        if state.withLock({ $0.expect(token, waiter) }) { waiter?.giveUp() }
+    }
 
-    /// Forgets a write that the queue did not accept, or that is sent again.
+    /// Records that a write is stored.
+    ///
+    /// - Parameter message: the message that is sealed in it; nil if there is none.
+    /// - Returns: whether the client has to ask the queue, because the backend has refused its credential meanwhile.
+    package func stored(_ token: RequestToken, _ message: MessageID?, of tenant: String) -> Bool {
+        let (waiting, isRefused) = state.withLock { $0.stored(token, message, of: tenant) }
+        for waiter in waiting { waiter.stored() }
+        return isRefused && !waiting.isEmpty
+    }
+
+    /// Forgets how a write ended that is sent again.
     package func forget(_ token: RequestToken) { state.withLock { $0.forget(token) } }
 
-    /// Adds a client. It may replace the oldest one that waits for the same write, whose connection may be closed.
+    /// Forgets a write that the queue did not accept, and its client, which gets a reply.
+    package func drop(_ token: RequestToken) { state.withLock { $0.drop(token) } }
+
+    /// Adds a client that waits for a stored write.
+    ///
+    /// It may replace the oldest one that waits for the same write, whose connection may be closed.
     package func add(_ waiter: WriteWaiter, for token: RequestToken) -> WriteWait {
+        waiter.stored()
         let (ended, wait) = state.withLock { $0.add(waiter, for: token) }
         if let (waiter, outcome) = ended { waiter.end(outcome) }
         return wait
@@ -57,14 +105,19 @@ package final class WriteWaiters: Sendable {
         for waiter in waiting { waiter.end(outcome) }
     }
 
+    /// Whether a field sets a cookie, which may be a credential.
+    package static func isCookie(_ name: String) -> Bool {
+        name.utf8.count == 10 && name.lowercased() == "set-cookie"
+    }
+
     /// Keeps the cookies of an answer, which may come before its client begins to wait.
     package func note(_ reply: AttemptReply, to token: RequestToken) { state.withLock { $0.note(reply, to: token) } }
 
     package func cookies(of token: RequestToken) -> [HeaderFields.Field] { state.withLock { $0.cookies[token] ?? [] } }
 
-    /// Notifies all clients that their writes are kept, and lets none wait any more.
+    /// Notifies all clients that their writes are kept, each once that is so, and lets none wait any more.
     package func dismiss() {
-        for waiter in state.withLock({ $0.stop() }) { waiter.end(.waits) }
+        for waiter in state.withLock({ $0.stop() }) { waiter.giveUp() }
     }
 
     // MARK: Credentials
@@ -72,15 +125,10 @@ package final class WriteWaiters: Sendable {
     /// Whether the credential of any account is refused.
     package var hasRefusals: Bool { state.withLock { !$0.refusals.isEmpty } }
 
-    /// The most recent credential of an account; nil if it is refused or unknown.
-    package func shown(by tenant: String) -> CredentialCache.Digest? {
-        state.withLock { $0.shown[ExactText(tenant)] }
-    }
-
-    package func show(_ credential: CredentialCache.Digest, of tenant: String) {
+    /// Notes that an account has shown a credential, so that the last refusal no longer counts.
+    package func forgetRefusal(of tenant: String) {
         state.withLock { state in
-            state.shown[ExactText(tenant)] = credential
-            state.refusals[ExactText(tenant)] = nil
+            if !state.refusals.isEmpty { state.refusals[ExactText(tenant)] = nil }
         }
     }
 
@@ -103,24 +151,49 @@ extension WriteWaiters {
         /// Ours: clients that wait for one write. The limit is there because a client that leaves stays in the list.
         private static let widest = 16
         private var isStopping = false
+        private struct Expected {
+            var message: MessageID?
+        }
+
         /// Writes that this process has offered to the queue and that have not ended.
-        var expected: Set<RequestToken> = []
+        private var expected: [RequestToken: Expected] = [:]
         /// Outcomes of such writes for which no client waits yet.
         private var ends: [RequestToken: WriteOutcome] = [:]
         private var endings = CircularBuffer<RequestToken>()
         /// Ours: outcomes that are kept, and the largest answer of one in bytes. The store has all outcomes.
         private static let (keptEnds, keptBytes) = (1024, 16 << 10)
         var refusals: [ExactText: WriteOutcome] = [:]
-        var shown: [ExactText: CredentialCache.Digest] = [:]
         /// Ours: answers whose cookies are kept until their client is notified.
         private static let answersWithCookies = 1024
         /// Cookies of the backend's last answer to a write. They are kept in memory only.
         private(set) var cookies: [RequestToken: [HeaderFields.Field]] = [:]
         private var order: [RequestToken] = []
 
+        /// - Returns: whether no client waits any more.
+        mutating func expect(_ token: RequestToken, _ waiter: WriteWaiter?) -> Bool {
+            expected[token] = Expected()
+            if let waiter { waiters[token] = [waiter] }
+            return isStopping
+        }
+
+        /// - Returns: the clients that wait, and whether the credential of their account is refused.
+        mutating func stored(
+            _ token: RequestToken, _ message: MessageID?, of tenant: String
+        ) -> ([WriteWaiter], isRefused: Bool) {
+            // A write may end in the batch that stores it.
+            guard expected[token] != nil else { return ([], false) }
+            expected[token]?.message = message
+            return (waiters[token] ?? [], !refusals.isEmpty && refusals[ExactText(tenant)] != nil)
+        }
+
         mutating func forget(_ token: RequestToken) {
-            expected.remove(token)
+            expected[token] = nil
             ends[token] = nil
+        }
+
+        mutating func drop(_ token: RequestToken) {
+            forget(token)
+            waiters[token] = nil
         }
 
         /// - Returns: a client to notify at once, and whether the queue has to be asked for the new one.
@@ -133,16 +206,16 @@ extension WriteWaiters {
             waiting.append(waiter)
             let first = waiting.count > Self.widest ? waiting.removeFirst() : nil
             waiters[token] = waiting
-            let isKnown = expected.contains(token) && refusals.isEmpty
+            let isKnown = expected[token] != nil && refusals.isEmpty
             return (first.map { ($0, .waits) }, isKnown ? .waits : .asks)
         }
 
         /// - Returns: the clients to notify and the outcome for them; nil if none waits.
         mutating func end(_ token: RequestToken, _ outcome: RequestOutcome) -> ([WriteWaiter], WriteOutcome)? {
-            let isExpected = expected.remove(token) != nil
+            let known = expected.removeValue(forKey: token)
             let waiting = waiters.removeValue(forKey: token) ?? []
-            guard !waiting.isEmpty || isExpected && outcome.body.count <= Self.keptBytes else { return nil }
-            let writeOutcome = WriteOutcome(outcome, cookies: cookies[token] ?? [])
+            guard !waiting.isEmpty || known != nil && outcome.body.count <= Self.keptBytes else { return nil }
+            let writeOutcome = WriteOutcome(outcome, cookies: cookies[token] ?? [], sealed: known?.message)
             forgetCookies(of: token)
             guard waiting.isEmpty else { return (waiting, writeOutcome) }
             ends[token] = writeOutcome
@@ -151,10 +224,9 @@ extension WriteWaiters {
             return nil
         }
 
-        /// - Returns: the clients that were waiting.
+        /// - Returns: the clients that wait.
         mutating func stop() -> [WriteWaiter] {
             isStopping = true
-            defer { waiters = [:] }
             return waiters.values.flatMap { $0 }
         }
 
@@ -174,7 +246,7 @@ extension WriteWaiters {
             switch reply {
             case .success(_, let headers, _, _, _), .failure(_, _, let headers, _): fields = headers
             }
-            let given = fields.filter { $0.name.lowercased() == "set-cookie" }
+            let given = fields.filter { WriteWaiters.isCookie($0.name) }
             guard !given.isEmpty else { return }
             if cookies.updateValue(given.map { .init($0.name, $0.value) }, forKey: token) == nil {
                 order.append(token)
@@ -186,20 +258,20 @@ extension WriteWaiters {
             _ tenant: String, _ outcome: WriteOutcome, _ waiting: [QueuedRequest]
         ) -> [(QueuedRequest, [WriteWaiter])] {
             refusals[ExactText(tenant)] = outcome
-            shown[ExactText(tenant)] = nil
             return waiting.map { ($0, waiters.removeValue(forKey: $0.token) ?? []) }
         }
     }
 }
 
 extension WriteOutcome {
-    package init(_ outcome: RequestOutcome, cookies: [HeaderFields.Field] = []) {
+    /// - Parameter sealed: the message that this process has sealed for the write.
+    package init(_ outcome: RequestOutcome, cookies: [HeaderFields.Field] = [], sealed: MessageID? = nil) {
         let headers = HeaderFields(outcome.headers.map { HeaderFields.Field($0.name, $0.value) } + cookies)
         switch outcome.result {
         case .success where outcome.isCut:
             self = .failed("the chat server has done it, but its answer was not kept here")
         case .success(let status), .failure(let status?):
-            self = .answered(ResponseHead(status, headers: headers), ByteBuffer(bytes: outcome.body))
+            self = .answered(ResponseHead(status, headers: headers), ByteBuffer(bytes: outcome.body), sealed: sealed)
         case .failure(nil): self = .failed(outcome.cause ?? "the chat server did not accept it")
         case .aborted: self = .dropped
         }

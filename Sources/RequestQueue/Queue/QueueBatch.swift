@@ -92,6 +92,10 @@ final class QueueEntry: @unchecked Sendable {
     let isBarrier: Bool
     let isBackground: Bool
     let needsSession: Bool
+    let method: HTTPMethod
+    let strategy: QueueingStrategy
+    /// In milliseconds; nil for the queue's own timeout.
+    let timeoutInterval: Int64?
     var lane: LaneState
     var host: HostState
 
@@ -101,7 +105,9 @@ final class QueueEntry: @unchecked Sendable {
         self.blockers = blockers
         self.lane = lane
         self.host = host
+        // Read once: each reading copies the whole request.
         let config = request.config
+        (method, strategy, timeoutInterval) = (config.method, config.queueingStrategy, config.timeoutInterval)
         references = config.references
         isBarrier = config.queueingStrategy.synchronization == .barrier
         isBackground = config.background
@@ -135,7 +141,8 @@ struct TenantReference: Hashable, Sendable {
 /// Names a request by its idempotency key, which is its token by default.
 struct KeyName: Hashable, Sendable {
     private let tenant: ExactText
-    private let token: RequestToken?
+    /// The key if it has the form of a token.
+    let token: RequestToken?
     private let text: ExactText?
 
     init(_ request: QueuedRequest) {

@@ -58,9 +58,8 @@ public enum QueueChange: Sendable, Equatable {
     /// Finishes a request. Has no effect if the stored lease is another one; the lease is nil if the request is not in
     /// flight.
     ///
-    /// With `keepsOutcome`, the outcome is due to the handlers until ``handled(id:)``, and the response is stored;
-    /// without, only the result and its cause are.
-    case finish(id: UInt64, lease: UInt64?, outcome: RequestOutcome, keepsOutcome: Bool, at: Int64)
+    /// The result and its cause are always stored.
+    case finish(id: UInt64, lease: UInt64?, outcome: RequestOutcome, keeping: Keeping, at: Int64)
     /// Counts another delivery to the response handlers, because a process ended during an earlier one.
     case redeliver(id: UInt64, times: Int)
     /// The response handlers have finished with the outcome.
@@ -84,6 +83,16 @@ public enum QueueChange: Sendable, Equatable {
     ///
     /// All old requests have an id below `below`, so a store may search by id and needs no index of times.
     case prune(before: Int64, below: UInt64 = .max, names: Int64? = nil)
+
+    /// What is stored of an outcome besides the result and its cause.
+    public enum Keeping: Sendable, Hashable, CaseIterable {
+        /// Nothing.
+        case result
+        /// The response. No handler is to get the outcome.
+        case response
+        /// The response, and that the outcome is due to the handlers until ``QueueChange/handled(id:)``.
+        case delivery
+    }
 
     /// How a request waits for its next attempt.
     public struct Wait: Sendable, Equatable {

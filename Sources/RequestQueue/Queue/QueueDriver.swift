@@ -21,4 +21,12 @@ package protocol QueueDriver: Sendable {
 
     /// Ends once the changes of all posted events are committed. Blocks its thread.
     func stop()
+
+    /// Runs the tasks of attempts; nil for Swift's thread pool. If it is that of the thread on which batches are
+    /// delivered, an attempt stays on it from its beginning to its end.
+    var taskExecutor: (any TaskExecutor)? { get }
+}
+
+extension QueueDriver {
+    package var taskExecutor: (any TaskExecutor)? { nil }
 }

@@ -31,10 +31,9 @@ extension QueueMachine {
         for lane in tenant.waitingForSession.take() { wake(lane) }
     }
 
-    /// Stores a sealed session key for the next process, or removes it if nil.
-    public mutating func setSession(_ tenant: String, sealed: [UInt8]?) {
+    /// Stores the sealed session key of a tenant for the next process, or removes it if nil.
+    public mutating func storeSession(_ tenant: String, sealed: [UInt8]?) {
         steps.append(.change(.session(tenant: tenant, sealed: sealed), nil))
-        setSession(tenant, present: sealed != nil)
     }
 
     /// Whether the tenant has a session key.
@@ -149,7 +148,7 @@ extension QueueMachine {
     }
 
     private func needsSession(_ entry: QueueEntry) -> Bool {
-        entry.request.state == .pending && entry.request.config.includeSessionKey
+        entry.request.state == .pending && entry.needsSession
             && tenants[entry.request.tenant]?.hasSession != true
     }
 

@@ -28,7 +28,7 @@ extension QueueMachine {
     /// Sets the time at which the attempt that begins now times out.
     mutating func startLease(of entry: QueueEntry, _ lease: UInt64, now: QueueTime) {
         guard let standard = settings.attemptTimeout else { return }
-        let timeout = max(entry.request.config.timeoutInterval ?? standard, 0)
+        let timeout = max(entry.timeoutInterval ?? standard, 0)
         leaseEnds.insert(
             LeaseEnd(at: now.uptime.adding(timeout).adding(Self.leaseGrace), id: entry.id, lease: lease))
     }

@@ -155,13 +155,13 @@ extension QueueMachine {
     func checkBounds(_ request: QueuedRequest, replacing replaced: UInt64? = nil) throws(QueueError) {
         let tenant = tenants[request.tenant]
         let (count, freed) = replaced.flatMap { entries[$0] }.map { (1, $0.request.size) } ?? (0, 0)
-        guard entries.count - count < limits.requests else { throw .full(limit: limits.requests) }
-        guard size - freed + request.size <= limits.bytes else { throw .full(limit: limits.bytes) }
+        guard entries.count - count < limits.requests else { throw .full(limit: .requests(limits.requests)) }
+        guard size - freed + request.size <= limits.bytes else { throw .full(limit: .bytes(limits.bytes)) }
         guard (tenant?.requests ?? 0) - count < limits.requestsPerTenant else {
-            throw .tenantFull(limit: limits.requestsPerTenant)
+            throw .tenantFull(limit: .requests(limits.requestsPerTenant))
         }
         guard (tenant?.size ?? 0) - freed + request.size <= limits.bytesPerTenant else {
-            throw .tenantFull(limit: limits.bytesPerTenant)
+            throw .tenantFull(limit: .bytes(limits.bytesPerTenant))
         }
     }
 
@@ -278,7 +278,7 @@ extension QueueMachine {
     /// - Returns: its request; nil if the id is unknown.
     mutating func remove(_ id: UInt64) -> QueuedRequest? {
         guard let entry = take(id) else { return nil }
-        keys[KeyName(entry.request)] = nil
+        forgetKey(KeyName(entry.request))
         return entry.request
     }
 

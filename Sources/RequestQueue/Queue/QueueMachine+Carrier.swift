@@ -61,10 +61,12 @@ extension QueueMachine {
     /// Returns a request that its sender will not send.
     ///
     /// It waits again, at its place, until its tenant asks for it. Changes nothing for a request that waits already.
-    /// - Parameter isBegun: whether some of it may have been sent; if false, the attempt is not counted.
+    /// - Parameter isBegun: whether some of it may have been sent; if false, the attempt is not counted. Of attempts that
+    ///   are counted, a process makes ``QueueLimits/attempts`` at most.
     public mutating func giveBack(_ token: RequestToken, isBegun: Bool, cause: String, now: QueueTime) {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .inFlight else { return }
-        guard !isBegun || entry.request.attempts < limits.attempts else {
+        if isBegun { entry.verdicts += 1 }
+        guard entry.verdicts < limits.attempts else {
             let words = "\(cause) It was tried \(entry.request.attempts) times. The backend may have done it."
             end(entry, RequestOutcome(.failure(status: nil), cause: words), now: now)
             return

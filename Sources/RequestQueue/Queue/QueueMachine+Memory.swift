@@ -68,9 +68,24 @@ extension QueueMachine {
 
     private mutating func forget(_ record: FinishedRecord) {
         ended[record.token] = nil
-        if keys[record.key]?.token == record.token { keys[record.key] = nil }
+        if keys[record.key]?.token == record.token { forgetKey(record.key) }
         for name in record.creates { failedCreators[name] = nil }
         forgetResponse(of: record.id)
+    }
+
+    mutating func forgetKey(_ key: KeyName) {
+        keys[key] = nil
+        forgottenKeys?.append(key)
+    }
+
+    /// The idempotency keys in the form of tokens of all requests that wait or are remembered.
+    package var knownKeys: [RequestToken] { keys.keys.compactMap(\.token) }
+
+    /// Returns the idempotency keys in the form of tokens that were forgotten since the last call, without those that
+    /// were accepted again. Keys are collected from the first call on.
+    package mutating func takeForgottenKeys() -> [RequestToken] {
+        defer { forgottenKeys = [] }
+        return (forgottenKeys ?? []).compactMap { keys[$0] == nil ? $0.token : nil }
     }
 
     /// Forgets finished requests and mappings that exceed their age or count. The next batch removes them from the

@@ -23,10 +23,7 @@ extension QueueMachine {
     public mutating func reply(
         _ id: UInt64, lease: UInt64, _ reply: AttemptReply, waitsForLogin: Bool = true, now: QueueTime, random: UInt64
     ) {
-        guard let entry = entries[id], entry.request.state == .inFlight, entry.request.lease == lease else {
-            counts.late += 1
-            return
-        }
+        guard let entry = entry(id, under: lease) else { return }
         notifyHost(entry, reply, now: now)
         switch reply {
         case .failure(.network(.noFreeConnection), _, _, _):
@@ -42,7 +39,7 @@ extension QueueMachine {
             if waitsForLogin, failure.kind == .unauthorized, entry.needsSession {
                 entry.lane.tenant.hasSession = false
                 goBack(entry, failure, pause: 0, now: now)
-            } else if entry.request.config.queueingStrategy.retries(after: failure) {
+            } else if entry.strategy.retries(after: failure) {
                 let pause = settings.backoff.pause(
                     attempts: entry.request.attempts, retryAfter: retryAfter, random: random)
                 goBack(entry, failure, pause: pause, now: now)
@@ -50,6 +47,27 @@ extension QueueMachine {
                 fail(entry, failure, headers, body, now: now)
             }
         }
+    }
+
+    /// Takes back an attempt that its sender has not begun, because the tenant had no session key. It is not counted.
+    ///
+    /// - Parameter hasSession: whether the tenant has one now; if false, its requests wait for the next login.
+    public mutating func withhold(_ id: UInt64, lease: UInt64, hasSession: Bool, now: QueueTime) {
+        guard let entry = entry(id, under: lease) else { return }
+        entry.host.breaker.withdrew(now: now.uptime)
+        requeue(entry, isBegun: false, cause: "")
+        setSession(entry.request.tenant, present: hasSession)
+        wake(entry.lane)
+        wakeWaiting(for: entry.host)
+    }
+
+    /// The request in flight under a lease; nil if the lease has ended.
+    private mutating func entry(_ id: UInt64, under lease: UInt64) -> QueueEntry? {
+        guard let entry = entries[id], entry.request.state == .inFlight, entry.request.lease == lease else {
+            counts.late += 1
+            return nil
+        }
+        return entry
     }
 
     private func bounded(_ outcome: RequestOutcome) -> RequestOutcome {
@@ -123,7 +141,7 @@ extension QueueMachine {
         let crashes = failure.kind == .unreachable ? request.crashes : 0
         let wait = QueueChange.Wait(
             notBefore: min(now.wall.adding(pause), Self.latest), attempts: request.attempts, crashes: crashes,
-            doubts: request.doubts + (failure.isAmbiguous(for: request.config.method) ? 1 : 0),
+            doubts: request.doubts + (failure.isAmbiguous(for: entry.method) ? 1 : 0),
             cause: "Attempt \(request.attempts): \(failure.text).")
         entry.request.apply(wait)
         entry.notBefore = now.uptime.adding(pause)
@@ -144,7 +162,7 @@ extension QueueMachine {
         let attempts = entry.request.attempts
         var cause = "\(failure.text.prefix(1).uppercased())\(failure.text.dropFirst())"
         cause += attempts > 1 ? ", after \(attempts) attempts." : "."
-        if failure.isAmbiguous(for: entry.request.config.method) || entry.request.doubts > 0 {
+        if failure.isAmbiguous(for: entry.method) || entry.request.doubts > 0 {
             cause += " The backend may have done it."
         }
         end(

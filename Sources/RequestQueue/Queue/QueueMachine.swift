@@ -23,6 +23,10 @@ public struct QueueMachine: Sendable {
         public var createsAllEntities = false
         /// Whether outcomes are kept for response handlers; if false, they are dropped.
         public var keepsOutcomes = false
+        /// Whether kept outcomes are due to response handlers, also those of the next process, until
+        /// ``QueueMachine/handled(_:)``. If false, they are stored for callers that ask, and nothing has to be stored
+        /// again after a request has ended.
+        public var deliversOutcomes = true
         /// Whether the connections of a tenant send its requests.
         ///
         /// A connection asks for waiting requests with ``QueueMachine/unpark(_:)`` and enforces holds itself, also for
@@ -34,6 +38,9 @@ public struct QueueMachine: Sendable {
 
         /// The defaults, without a host.
         public init() {}
+
+        /// What is stored of outcomes.
+        var keeping: QueueChange.Keeping { !keepsOutcomes ? .result : deliversOutcomes ? .delivery : .response }
     }
 
     /// Event counts since the start. Each request that was restored, appended or revived is done, dead, cancelled,
@@ -85,6 +92,8 @@ public struct QueueMachine: Sendable {
     var waitingForReference: [TenantReference: [UInt64]] = [:]
     var coalescing: [TenantKey: UInt64] = [:]
     var keys: [KeyName: KeyRecord] = [:]
+    /// The idempotency keys that were forgotten since they were last taken; nil if nobody takes them.
+    var forgottenKeys: [KeyName]?
     /// Done and cancelled requests, the oldest first.
     var finished: Deque<FinishedRecord> = []
     /// Dead requests, and their order, which may contain requests that are no longer dead.
@@ -173,7 +182,7 @@ public struct QueueMachine: Sendable {
             case .reference(let reference): obstacles.append("waits for the backend's name of \(reference)")
             }
         }
-        if entry.request.config.includeSessionKey, !entry.lane.tenant.hasSession {
+        if entry.needsSession, !entry.lane.tenant.hasSession {
             obstacles.append("waits for the next login")
         }
         if entry.notBefore > now.uptime {
@@ -228,7 +237,7 @@ public struct QueueMachine: Sendable {
     }
 
     func finish(_ request: QueuedRequest, lease: UInt64?, _ outcome: RequestOutcome, at: Int64) -> QueueChange {
-        .finish(id: request.id, lease: lease, outcome: outcome, keepsOutcome: settings.keepsOutcomes, at: at)
+        .finish(id: request.id, lease: lease, outcome: outcome, keeping: settings.keeping, at: at)
     }
 
     /// Undoes a batch that could not be committed.
@@ -286,7 +295,10 @@ public struct QueueMachine: Sendable {
     }
 
     /// Keeps outcomes for handlers from now on.
-    public mutating func keepOutcomes() { settings.keepsOutcomes = true }
+    public mutating func keepOutcomes() { (settings.keepsOutcomes, settings.deliversOutcomes) = (true, true) }
+
+    /// Whether kept outcomes are due to handlers.
+    package var deliversOutcomes: Bool { settings.deliversOutcomes }
 
     /// Counts a delivery of an outcome that an earlier process left. Handlers get it once the next batch is committed.
     ///

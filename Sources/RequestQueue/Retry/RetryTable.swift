@@ -109,6 +109,14 @@ public enum AttemptFailure: Hashable, Sendable {
     case unexpected(Int)
     case network(NetworkFailure)
 
+    /// The status of the answer; nil if there was none.
+    var status: Int? {
+        switch self {
+        case .status(let status), .unexpected(let status): status
+        case .network: nil
+        }
+    }
+
     /// What the failure means for the request.
     public var kind: FailureKind {
         switch self {
@@ -153,19 +161,12 @@ extension QueueingStrategy {
         // A cancellation is final, and so is an address that is no URL.
         if failure == .network(.cancelled) || failure == .network(.badURL) { return false }
         return retryPolicy.contains { policy in
-            switch (policy, failure) {
-            case (.onNetworkInterrupt, .network): failure.kind == .unreachable || failure.kind == .interrupted
-            case (.onRequestTimeout, _): failure.kind == .timedOut
-            case (.onTransientStatus, .status), (.onTransientStatus, .unexpected):
-                failure.kind == .transient || failure.kind == .unexpected
-            case (.onCustomErrorCodes(let codes), .status(let status)),
-                (.onCustomErrorCodes(let codes), .unexpected(let status)):
-                codes.contains(status)
-            case (.onAllErrorCodesExcept(let codes), .status(let status)),
-                (.onAllErrorCodesExcept(let codes), .unexpected(let status)):
-                !codes.contains(status)
-            case (.onAllErrorCodesExcept, .network): true
-            default: false
+            switch policy {
+            case .onNetworkInterrupt: failure.kind == .unreachable || failure.kind == .interrupted
+            case .onRequestTimeout: failure.kind == .timedOut
+            case .onTransientStatus: failure.kind == .transient || failure.kind == .unexpected
+            case .onCustomErrorCodes(let codes): failure.status.map { codes.contains($0) } ?? false
+            case .onAllErrorCodesExcept(let codes): failure.status.map { !codes.contains($0) } ?? true
             }
         }
     }

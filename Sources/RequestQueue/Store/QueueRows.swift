@@ -119,14 +119,14 @@ extension QueueRows {
         case .requeue(let id, let lease, let wait):
             guard rows[id]?.request.lease == lease else { return }
             rows[id]?.request.apply(wait)
-        case .finish(let id, let lease, let outcome, let keepsOutcome, let at):
+        case .finish(let id, let lease, let outcome, let keeping, let at):
             guard let row = rows[id], row.finishedAt == nil, row.request.lease == lease else { return }
             rows[id]?.request.state = outcome.state
             rows[id]?.request.lease = nil
             rows[id]?.request.cause = outcome.cause
             rows[id]?.finishedAt = at
-            rows[id]?.outcome = keepsOutcome ? outcome : .init(outcome.result, cause: outcome.cause)
-            rows[id]?.undelivered = keepsOutcome ? 0 : nil
+            rows[id]?.outcome = keeping == .result ? .init(outcome.result, cause: outcome.cause) : outcome
+            rows[id]?.undelivered = keeping == .delivery ? 0 : nil
         case .redeliver(let id, let times): if rows[id]?.undelivered != nil { rows[id]?.undelivered = times }
         case .handled(let id): rows[id]?.undelivered = nil
         case .forgetResponse(let id):

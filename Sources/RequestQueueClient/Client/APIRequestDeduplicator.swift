@@ -3,7 +3,7 @@
 import Foundation
 public import RequestQueue
 
-/// Combines equal requests that are sent at the same time.
+/// Combines requests that are sent at the same time and are equal, apart from their timeouts.
 public protocol APIRequestDeduplicating: Sendable {
     /// Sends a request, or waits for the answer to an equal one in flight.
     ///
@@ -14,8 +14,8 @@ public protocol APIRequestDeduplicating: Sendable {
     ) async throws(NetworkFailure) -> NetworkResponse
 }
 
-/// The standard deduplicator: one call for all callers that come while it is in flight. A cancelled caller leaves
-/// alone; when the last one has left, the call is cancelled.
+/// The standard deduplicator: one call for all callers that come while it is in flight, with the timeout of the first.
+/// A cancelled caller leaves alone; when the last one has left, the call is cancelled.
 public actor APIRequestDeduplicator: APIRequestDeduplicating {
     private typealias Outcome = Result<NetworkResponse, NetworkFailure>
 
@@ -25,7 +25,19 @@ public actor APIRequestDeduplicator: APIRequestDeduplicating {
         var waiters: [UInt64: CheckedContinuation<Outcome, Never>] = [:]
     }
 
-    private var calls: [NetworkRequest: Call] = [:]
+    /// A request without its timeout. What is left of the timeout depends on when a request was prepared, so equal
+    /// requests that were prepared a millisecond apart would differ.
+    private struct Key: Hashable {
+        private let request: NetworkRequest
+
+        init(_ request: NetworkRequest) {
+            var request = request
+            request.timeoutInterval = 0
+            self.request = request
+        }
+    }
+
+    private var calls: [Key: Call] = [:]
     private var next: UInt64 = 0
 
     /// A deduplicator without calls.
@@ -40,53 +52,53 @@ public actor APIRequestDeduplicator: APIRequestDeduplicating {
         _ body: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
     ) async throws(NetworkFailure) -> NetworkResponse {
         next += 1
-        let waiter = next
+        let (waiter, key) = (next, Key(request))
         let outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: CheckedContinuation<Outcome, Never>) in
-                join(request, waiter, continuation, body)
+                join(request, key, waiter, continuation, body)
             }
         } onCancel: {
-            Task { await self.leave(request, waiter) }
+            Task { await self.leave(key, waiter) }
         }
         return try outcome.get()
     }
 
     /// Registers the caller before anything is awaited, so that no other call can interleave.
     private func join(
-        _ request: NetworkRequest, _ waiter: UInt64, _ continuation: CheckedContinuation<Outcome, Never>,
+        _ request: NetworkRequest, _ key: Key, _ waiter: UInt64, _ continuation: CheckedContinuation<Outcome, Never>,
         _ body: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
     ) {
         if Task.isCancelled {
             continuation.resume(returning: .failure(.cancelled))
             return
         }
-        if calls[request] != nil {
-            calls[request]?.waiters[waiter] = continuation
+        if calls[key] != nil {
+            calls[key]?.waiters[waiter] = continuation
             return
         }
-        calls[request] = Call(number: waiter, waiters: [waiter: continuation])
-        calls[request]?.task = Task {
+        calls[key] = Call(number: waiter, waiters: [waiter: continuation])
+        calls[key]?.task = Task {
             let outcome: Outcome
             do throws(NetworkFailure) {
                 outcome = .success(try await body(request))
             } catch {
                 outcome = .failure(error)
             }
-            self.end(request, waiter, outcome)
+            self.end(key, waiter, outcome)
         }
     }
 
-    private func end(_ request: NetworkRequest, _ number: UInt64, _ outcome: Outcome) {
-        guard let call = calls[request], call.number == number else { return }
-        calls[request] = nil
+    private func end(_ key: Key, _ number: UInt64, _ outcome: Outcome) {
+        guard let call = calls[key], call.number == number else { return }
+        calls[key] = nil
         for waiter in call.waiters.values { waiter.resume(returning: outcome) }
     }
 
-    private func leave(_ request: NetworkRequest, _ waiter: UInt64) {
-        guard let continuation = calls[request]?.waiters.removeValue(forKey: waiter) else { return }
+    private func leave(_ key: Key, _ waiter: UInt64) {
+        guard let continuation = calls[key]?.waiters.removeValue(forKey: waiter) else { return }
         continuation.resume(returning: .failure(.cancelled))
-        guard let call = calls[request], call.waiters.isEmpty else { return }
-        calls[request] = nil
+        guard let call = calls[key], call.waiters.isEmpty else { return }
+        calls[key] = nil
         call.task?.cancel()
     }
 }

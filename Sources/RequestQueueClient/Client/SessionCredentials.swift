@@ -1,7 +1,7 @@
 // Storage of session keys between two logins.
 
 import Foundation
-package import RequestQueue
+import RequestQueue
 
 /// Where the queue keeps session keys.
 public enum SessionCredentials: Sendable {
@@ -26,10 +26,10 @@ public protocol SessionSealing: Sendable {
 
 extension SessionKey {
     /// The plaintext form that is sealed: the header fields, and after them the part of the query if there is one.
-    var bytes: [UInt8] { RequestForm.encode(headers) + (query.map { Array($0.utf8) } ?? []) }
+    package var bytes: [UInt8] { RequestForm.encode(headers) + (query.map { Array($0.utf8) } ?? []) }
 
     /// The reverse of ``bytes``; nil if the bytes are damaged.
-    init?(bytes: [UInt8]) {
+    package init?(bytes: [UInt8]) {
         guard let (headers, rest) = RequestForm.decodeHeaders(beginning: bytes) else { return nil }
         let query = rest.isEmpty ? nil : String(validating: rest, as: UTF8.self)
         guard query != nil || rest.isEmpty else { return nil }
@@ -39,7 +39,7 @@ extension SessionKey {
 
 extension SessionCredentials {
     /// The session keys among sealed ones. Those that cannot be opened are left out.
-    package func keys(in sessions: [ExactText: [UInt8]]) -> [ExactText: SessionKey] {
+    func keys(in sessions: [ExactText: [UInt8]]) -> [ExactText: SessionKey] {
         guard case .sealed(let sealer) = self else { return [:] }
         var keys: [ExactText: SessionKey] = [:]
         for (tenant, sealed) in sessions {

@@ -11,7 +11,6 @@ public final class APIClientQueue: APIClientQueuing {
 
     private struct State: Sendable {
         var handlers: [any APIClientQueueResponseHandler] = []
-        var sessions: [ExactText: SessionKey] = [:]
         var unhandled = 0
         var waiters = OutcomeWaiters()
         var keepsOutcomes: Bool
@@ -25,7 +24,10 @@ public final class APIClientQueue: APIClientQueuing {
     public let client: any APIClient
     let store: any QueueReading
     private let watch: @Sendable (QueueEvent) -> Void
-    private let credentials: SessionCredentials
+    /// Chooses the session key of each attempt.
+    private let credentials: any CredentialStore
+    /// The same, if it is the queue's own; nil if the caller decides about session keys.
+    private let sessions: TenantSessions?
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
@@ -55,19 +57,19 @@ public final class APIClientQueue: APIClientQueuing {
         watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
     ) throws(QueueStoreError) {
         let contents = try store.load()
-        let sessions = credentials.keys(in: contents.sessions).merging(sessions) { $1 }
+        let sessions = TenantSessions(client, credentials, stored: contents.sessions, sessions: sessions)
         var settings = settings
         settings.host = client.host
-        if !handlers.isEmpty || awaitsHandlers { settings.keepsOutcomes = true }
+        if !handlers.isEmpty || awaitsHandlers { (settings.keepsOutcomes, settings.deliversOutcomes) = (true, true) }
         if settings.attemptTimeout == nil { settings.attemptTimeout = client.timeoutInterval }
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
-        for tenant in sessions.keys { machine.setSession(tenant.text, present: true) }
+        for tenant in sessions.tenants { machine.setSession(tenant, present: true) }
         let now = QueueEngine.now()
         for tenant in held { machine.hold(tenant: tenant, true, now: now) }
         machine.restore(contents, now: now)
         self.init(
             client: client, store: store, driver: QueueEngine(machine, store: store) { watch(.store($0)) },
-            credentials: credentials, sessions: sessions, handlers: handlers, keepsOutcomes: settings.keepsOutcomes,
+            credentials: sessions, handlers: handlers, keepsOutcomes: settings.keepsOutcomes,
             awaitsHandlers: awaitsHandlers && handlers.isEmpty, watch: watch)
     }
 
@@ -75,27 +77,27 @@ public final class APIClientQueue: APIClientQueuing {
     ///
     /// - Parameters:
     ///   - store: the tables that the driver commits to.
-    ///   - sessions: the session keys that the machine knows to be present.
+    ///   - credentials: the session keys. The machine knows which tenants have one; see ``credentialsChanged(of:)``.
     ///   - keepsOutcomes: as the machine has it.
-    ///   - deliversOutcomes: whether handlers and ``outcome(of:)`` get outcomes; false if the owner of the machine tells
-    ///     them itself and marks them as handled.
+    ///   - deliversOutcomes: whether handlers and ``outcome(of:)`` get outcomes; false if the owner of the machine passes
+    ///     them on itself.
     package init(
         client: any APIClient, store: any QueueReading, driver: any QueueDriver,
-        credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:],
-        handlers: [any APIClientQueueResponseHandler] = [], keepsOutcomes: Bool, awaitsHandlers: Bool = false,
+        credentials: any CredentialStore, handlers: [any APIClientQueueResponseHandler] = [], keepsOutcomes: Bool,
+        awaitsHandlers: Bool = false,
         deliversOutcomes: Bool = true, watch: @escaping @Sendable (QueueEvent) -> Void
     ) {
         self.client = client
         self.store = store
         self.credentials = credentials
+        sessions = credentials as? TenantSessions
         self.watch = watch
         self.driver = driver
         self.deliversOutcomes = deliversOutcomes
         let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
         self.results = results
         state = Mutex(
-            State(
-                handlers: handlers, sessions: sessions, keepsOutcomes: keepsOutcomes, awaitsHandler: awaitsHandlers))
+            State(handlers: handlers, keepsOutcomes: keepsOutcomes, awaitsHandler: awaitsHandlers))
         let (arrival, firstHandler) = AsyncStream<Void>.makeStream()
         self.firstHandler = firstHandler
         driver.start { [weak self] batch, answers in self?.act(on: batch, answers) }
@@ -168,25 +170,13 @@ public final class APIClientQueue: APIClientQueuing {
 
     // MARK: What an application does
 
+    /// Makes a token for a request that the owner of the machine appends.
+    package func makeToken() -> RequestToken { tokens.next() }
+
     /// See ``APIClientQueuing/append(_:)``.
     @discardableResult
     public func append(_ request: NewRequest) async throws(QueueError) -> RequestToken {
-        switch try await offer(request) {
-        case .accepted(let token), .existing(let token): token
-        }
-    }
-
-    /// Makes a token for a request that is to be offered.
-    public func makeToken() -> RequestToken { tokens.next() }
-
-    /// Appends a request, and returns whether it is new.
-    ///
-    /// - Parameter token: the token of the request if it is new, from ``makeToken()``, if the caller needs it before.
-    /// - Throws: ``QueueError``; the request will never be sent then.
-    public func offer(
-        _ request: NewRequest, token: RequestToken? = nil
-    ) async throws(QueueError) -> QueueMachine.Appended {
-        let token = token ?? tokens.next()
+        let token = tokens.next()
         let (outcome, others) = await withCheckedContinuation {
             (continuation: CheckedContinuation<(Result<QueueMachine.Appended, QueueError>, QueueAnswers?), Never>) in
             let isPosted = post { machine, now in
@@ -208,7 +198,9 @@ public final class APIClientQueue: APIClientQueuing {
         // The thread that was woken up for this caller stays awake and gives the next answer, which saves another
         // wake-up.
         others?.giveNext()
-        return try outcome.get()
+        switch try outcome.get() {
+        case .accepted(let token), .existing(let token): return token
+        }
     }
 
     /// Appends a request of the unnamed tenant.
@@ -247,19 +239,18 @@ public final class APIClientQueue: APIClientQueuing {
     /// Sets the session key of a tenant after a login; nil after a logout. ``SessionCredentials`` determines where it
     /// is kept.
     public func setSession(_ key: SessionKey?, for tenant: String = "") {
-        let isKnown = state.withLock { state in
-            let name = ExactText(tenant)
-            guard key == nil || state.sessions[name] != key else { return true }
-            state.sessions[name] = key
-            return false
-        }
+        guard let sessions else { preconditionFailure("this queue was made with a credential store of its caller's") }
         // A caller that sets it with every request would have it sealed and stored with every request.
-        guard !isKnown else { return }
-        let sealed = credentials.sealed(key, tenant: tenant)
-        let isStored = credentials.isStored
-        post { machine, _ in
-            if isStored { machine.setSession(tenant, sealed: sealed) }
-            machine.setSession(tenant, present: key != nil)
+        if sessions.set(key, for: tenant) { credentialsChanged(of: tenant) }
+    }
+
+    /// Has the machine take over the present state of a tenant's session keys, which have changed.
+    package func credentialsChanged(of tenant: String) {
+        post { [credentials] machine, _ in
+            // Asked for here, in the order of the machine's events, so that a later state is never replaced by an earlier
+            // one.
+            if credentials.isStored { machine.storeSession(tenant, sealed: credentials.sealed(of: tenant)) }
+            machine.setSession(tenant, present: credentials.hasKey(tenant))
             return nil
         }
     }
@@ -358,9 +349,9 @@ public final class APIClientQueue: APIClientQueuing {
     private func act(on batch: QueueBatch, _ answers: QueueAnswers) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
         for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
-        let (sessions, waiters, isBehind) = state.withLock { state in
+        let (waiters, isBehind) = state.withLock { state in
             if deliversOutcomes { state.unhandled += batch.results.count }
-            return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
+            return (state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
         // Noted before its task is known, because an attempt may have ended by then.
         let withdrawn = attempts.withLock { attempts in
@@ -382,13 +373,12 @@ public final class APIClientQueue: APIClientQueuing {
         }
         // Callers that have appended continue while the attempts are begun.
         answers.giveNext()
-        begin(batch.dispatches, sessions)
+        begin(batch.dispatches)
     }
 
-    private func begin(_ dispatches: [QueueBatch.Dispatch], _ sessions: [ExactText: SessionKey]) {
+    private func begin(_ dispatches: [QueueBatch.Dispatch]) {
         let begun = dispatches.map { dispatch in
-            let key = sessions[ExactText(dispatch.request.tenant)]
-            return Task.beginning { [weak self] in await self?.attempt(dispatch, session: key) }
+            Task.beginning(on: driver.taskExecutor) { [weak self] in await self?.attempt(dispatch) }
         }
         attempts.withLock { attempts in
             for (dispatch, task) in zip(dispatches, begun) {
@@ -402,37 +392,47 @@ public final class APIClientQueue: APIClientQueuing {
     /// Number of attempts that may not have ended.
     var attempting: Int { attempts.withLock { $0.count } }
 
-    private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
-        let (answer, sent) = await Attempt(client: client, dispatch: dispatch, session: session).run()
+    private func attempt(_ dispatch: QueueBatch.Dispatch) async {
+        let attempt = Attempt(client: client, dispatch: dispatch, credentials: credentials)
+        guard let (answer, sent) = await attempt.run() else { return withhold(dispatch) }
         watch(.answered(dispatch.request.token, answer))
         let reply = answer.keeping(client.keepsHeader)
-        let tenant = dispatch.request.tenant
-        var (hasNewer, waits) = (false, true)
-        if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
-            // A host that did not get the key has not refused it.
-            waits = sent.map { client.waitsForLogin(APIClientQueueRequest(dispatch.request), refused: $0) } ?? false
-            hasNewer =
-                waits
-                && state.withLock { state in
-                    let name = ExactText(tenant)
-                    if state.sessions[name] == session { state.sessions[name] = nil }
-                    return state.sessions[name] != nil
-                }
-        }
-        let (id, lease, isRefused, waitsForLogin) = (dispatch.id, dispatch.lease, hasNewer, waits)
-        post { [weak self] machine, now in
+        var refused: SessionKey?
+        // A host that did not get the key has not refused it.
+        if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey { refused = sent }
+        post { [weak self, credentials, refused] machine, now in
+            let (id, lease, tenant) = (dispatch.id, dispatch.lease, dispatch.request.tenant)
             self?.attempts.withLock { $0[lease] = nil }
             // Random bits cost a system call, so they are drawn only if a pause is needed.
             var random: UInt64 = 0
             if case .failure = reply { random = .random(in: .min ... .max) }
-            machine.reply(id, lease: lease, reply, waitsForLogin: waitsForLogin, now: now, random: random)
-            // The refused key was older than the one that has been set meanwhile.
-            if isRefused { machine.setSession(tenant, present: true) }
-            guard waitsForLogin, case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else {
-                return nil
+            // Decided here, in the order of the machine's events: that of a later login comes later.
+            let next = refused.map { credentials.refused($0, for: APIClientQueueRequest(dispatch.request)) } ?? .fails
+            if refused != nil, credentials.isStored {
+                machine.storeSession(tenant, sealed: credentials.sealed(of: tenant))
             }
-            let waiting = machine.waitingForSession(of: tenant)
-            return QueueAnswer { [weak self] _, _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
+            machine.reply(id, lease: lease, reply, waitsForLogin: next != .fails, now: now, random: random)
+            switch next {
+            case .fails: return nil
+            case .isSentAgain:
+                machine.setSession(tenant, present: true)
+                return nil
+            case .waits:
+                guard !machine.hasSession(tenant) else { return nil }
+                let waiting = machine.waitingForSession(of: tenant)
+                return QueueAnswer { [weak self] _, _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
+            }
+        }
+    }
+
+    /// Returns an attempt that has no session key: its tenant has logged out, or its key was refused, since it began.
+    private func withhold(_ dispatch: QueueBatch.Dispatch) {
+        post { [weak self, credentials] machine, now in
+            self?.attempts.withLock { $0[dispatch.lease] = nil }
+            // The tenant may have logged in again.
+            let hasKey = credentials.key(for: APIClientQueueRequest(dispatch.request)) != nil
+            machine.withhold(dispatch.id, lease: dispatch.lease, hasSession: hasKey, now: now)
+            return nil
         }
     }
 
@@ -461,9 +461,9 @@ public final class APIClientQueue: APIClientQueuing {
             state.unhandled -= 1
             return state.unhandled == Self.backlog / 2
         }
-        let id = result.request.id
+        let (id, isOld) = (result.request.id, result.deliveries != nil)
         post { machine, _ in
-            machine.handled(id)
+            if isOld || machine.deliversOutcomes { machine.handled(id) }
             if catchesUp { machine.isPaused = false }
             return nil
         }

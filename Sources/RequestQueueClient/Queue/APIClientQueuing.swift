@@ -56,7 +56,7 @@ public struct APIClientQueueRequest: Sendable {
 
     private let request: QueuedRequest
 
-    init(_ request: QueuedRequest) { self.request = request }
+    package init(_ request: QueuedRequest) { self.request = request }
 
     /// The request as the queue stores it.
     package var queued: QueuedRequest { request }

@@ -7,20 +7,22 @@ import RequestQueue
 struct Attempt: Sendable {
     let client: any APIClient
     let dispatch: QueueBatch.Dispatch
-    let session: SessionKey?
+    let credentials: any CredentialStore
 
-    /// How it ended, and the session key that was sent with it.
-    func run() async -> (reply: AttemptReply, sent: SessionKey?) {
+    /// How it ended, and the session key that was sent with it; nil if it was not sent, because there was no key.
+    func run() async -> (reply: AttemptReply, sent: SessionKey?)? {
         let begun = ContinuousClock.now
-        let config = await client.prepareRequest(dispatch.request.config)
-        let session = client.session(for: APIClientQueueRequest(dispatch.request)) ?? session
-        let sent = config.includeSessionKey && client.sendsSession(with: config) ? session : nil
+        let queued = dispatch.request.config
+        let config = await client.prepareRequest(queued)
+        let sendsKey = config.includeSessionKey && client.sendsSession(with: config)
+        let session = sendsKey ? credentials.key(for: APIClientQueueRequest(dispatch.request)) : nil
+        if sendsKey, session == nil, queued.includeSessionKey { return nil }
         var request: NetworkRequest
         do throws(UnresolvedReference) {
             request = try client.networkRequest(config, names: dispatch.names, session: session)
         } catch {
             // `prepareRequest` has added an entity without a remote identifier. No placeholder may go out.
-            return (.failure(.network(.badURL), retryAfter: nil, headers: [], body: []), sent)
+            return (.failure(.network(.badURL), retryAfter: nil, headers: [], body: []), session)
         }
         // One deadline for the whole attempt, so the time for the preparation is subtracted.
         request.timeoutInterval = max(request.timeoutInterval - (ContinuousClock.now - begun).milliseconds, 1)
@@ -30,9 +32,9 @@ struct Attempt: Sendable {
         }
         do throws(NetworkFailure) {
             let response = try await client.send(request, once: config.deduplicate)
-            return (reply(response), sent)
+            return (reply(response), session)
         } catch {
-            return (.failure(.network(error), retryAfter: nil, headers: [], body: []), sent)
+            return (.failure(.network(error), retryAfter: nil, headers: [], body: []), session)
         }
     }
 
@@ -60,9 +62,15 @@ struct Attempt: Sendable {
 extension Task<Void, Never> {
     /// Begins a task on this thread, up to its first suspension. For many tasks this costs a fraction of waking another
     /// thread for each.
-    static func beginning(_ body: sending @escaping @isolated(any) () async -> Void) -> Task {
-        if #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) { return .immediate(operation: body) }
-        return Task(operation: body)
+    ///
+    /// - Parameter executor: runs what comes after a suspension; nil for Swift's thread pool.
+    static func beginning(
+        on executor: (any TaskExecutor)? = nil, _ body: sending @escaping @isolated(any) () async -> Void
+    ) -> Task {
+        if #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) {
+            return .immediate(executorPreference: executor, operation: body)
+        }
+        return Task(executorPreference: executor, operation: body)
     }
 }
 

@@ -24,33 +24,75 @@ struct AdminClient {
             answer = try await send(words + ["--confirm", token])
         }
         if !answer.out.isEmpty { print(answer.out) }
+        try Self.throwFailure(of: answer)
+    }
+
+    /// Prints the error of an answer, and throws its exit code if it is not 0.
+    static func throwFailure(of answer: AdminAnswer) throws {
         if !answer.error.isEmpty { FileHandle.standardError.write(Data((answer.error + "\n").utf8)) }
         if answer.exit != 0 { throw ExitCode(answer.exit) }
     }
 
     /// Sends words and waits for the answer.
     func send(_ words: [String]) async throws -> AdminAnswer {
-        do {
-            let channel = try await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
-                .connect(unixDomainSocketPath: path) { channel in
-                    channel.eventLoop.makeCompletedFuture {
-                        try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
-                    }
-                }
-            let line = try JSONEncoder().encode(AdminRequest(words: words)) + Data([0x0A])
-            return try await channel.executeThenClose { inbound, outbound in
-                try await outbound.write(ByteBuffer(bytes: line))
+        try await connected(as: words.first == "sidecar" ? .sidecar : .front) { channel in
+            try await channel.executeThenClose { inbound, outbound in
+                try await outbound.write(
+                    ByteBuffer(bytes: JSONEncoder().encode(AdminRequest(words: words)) + Data([0x0A])))
                 var answer = Data()
                 for try await chunk in inbound { answer.append(contentsOf: chunk.readableBytesView) }
                 return try JSONDecoder().decode(AdminAnswer.self, from: answer)
             }
+        }
+    }
+
+    /// Subscribes to the status of a gateway.
+    ///
+    /// - Parameter take: is called with each event, and returns whether to go on.
+    func watch(_ subscription: AdminSubscription, _ take: @Sendable (AdminEvent) throws -> Bool) async throws {
+        try await connected(as: .front) { channel in
+            try await channel.executeThenClose { inbound, outbound in
+                let request = try JSONEncoder().encode(subscription)
+                try await outbound.write(ByteBuffer(bytes: AdminServer.subscribe + Array(request) + [0x0A]))
+                var line = ByteBuffer()
+                for try await var chunk in inbound {
+                    line.writeBuffer(&chunk)
+                    while let end = line.readableBytesView.firstIndex(of: 0x0A) {
+                        let event = Data(line.readableBytesView[..<end])
+                        line.moveReaderIndex(to: end + 1)
+                        guard try take(JSONDecoder().decode(AdminEvent.self, from: event)) else { return }
+                    }
+                    line.discardReadBytes()
+                }
+                throw ChannelError.eof
+            }
+        }
+    }
+
+    private func connected<Result>(
+        as role: Role, _ body: (NIOAsyncChannel<ByteBuffer, ByteBuffer>) async throws -> Result
+    ) async throws -> Result {
+        do {
+            return try await body(
+                ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
+                    .connect(unixDomainSocketPath: path) { channel in
+                        channel.eventLoop.makeCompletedFuture {
+                            try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
+                        }
+                    })
         } catch is DecodingError {
             throw failure("The program at \(path) sent an answer that this program cannot read.")
+        } catch let error as ExitCode {
+            throw error
         } catch {
-            let isSidecar = words.first == "sidecar"
+            let (name, command) =
+                switch role {
+                case .front: ("gateway", "serve")
+                case .sidecar: ("sidecar", "sidecar")
+                }
             throw failure(
-                "No \(isSidecar ? "sidecar" : "gateway") answers at \(path). Is it running, and is this its data directory? "
-                    + "Start it with: pawl \(isSidecar ? "sidecar" : "serve") --data DIR ...")
+                "No \(name) answers at \(path). Is it running, and is this its data directory? "
+                    + "Start it with: pawl \(command) --data DIR ...")
         }
     }
 

@@ -62,7 +62,7 @@ enum AdminGrammar {
     static let commands: [any ParsableCommand.Type] = [
         Status.self, Users.self, Clients.self, DevicesCommand.self, ConversationsCommand.self, PolicyCommand.self,
         QueueCommand.self, Trace.self, Unmatched.self, Audit.self,
-        Drain.self, Sidecar.self,
+        Drain.self, SidecarCommand.self,
     ]
 
     /// The root command for words from the control socket.

@@ -1,5 +1,5 @@
-// The protocol of the control socket: the client sends the words of a command as one line of JSON. The gateway sends
-// its answer as JSON and closes the connection.
+// What the admin service reads and writes, as JSON: the words of a command and its answer, and a subscription to the
+// status with its events.
 
 import Foundation
 
@@ -9,7 +9,7 @@ struct AdminRequest: Codable, Sendable {
 }
 
 /// The answer of the gateway.
-struct AdminAnswer: Codable, Sendable {
+struct AdminAnswer: Codable, Sendable, Equatable {
     var exit: Int32
     /// For standard output.
     var out: String
@@ -45,6 +45,27 @@ struct AdminAnswer: Codable, Sendable {
         encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
         return .text(String(decoding: try encoder.encode(value), as: UTF8.self))
     }
+}
+
+/// A subscription to the status.
+struct AdminSubscription: Codable, Sendable {
+    /// Ours: a day, in seconds. Longer pauses are of no use, and clocks do not accept all numbers.
+    static let intervals = 0.1...86_400.0
+
+    /// Whether the reports are JSON.
+    var json: Bool
+    /// Seconds between two looks at the counters.
+    var every: Double
+}
+
+/// An event of a subscription.
+enum AdminEvent: Codable, Sendable, Equatable {
+    /// The status, which differs from the last one.
+    case status(answer: AdminAnswer)
+    /// The status was looked at, and is the last one.
+    case unchanged
+    /// The last event: why there are no more.
+    case ended(answer: AdminAnswer)
 }
 
 /// Texts for a terminal.

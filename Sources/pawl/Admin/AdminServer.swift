@@ -1,79 +1,137 @@
-// The server of the control socket: mode 0600, one command per connection.
+// The server of the control socket: mode 0600. It frames the bytes of the admin service and knows nothing of them: a
+// request is a line, and an answer ends with the connection. A line that begins with `subscribe ` is a subscription,
+// whose events are lines.
 
 import Foundation
-import Logging
 import NIOCore
 import NIOPosix
 
 /// Listens on a Unix socket that only its owner may open.
 final class AdminServer: Sendable {
-    /// Ours: largest request, in bytes.
-    static let requestLimit = 64 * 1024
+    /// The beginning of a line that subscribes.
+    static let subscribe = Array("subscribe ".utf8)
+    /// Ours: time in which a subscriber has to take its last events.
+    private static let farewell = TimeAmount.seconds(10)
 
     private let channel: any Channel
     private let path: String
+    private let clients: Shared<[ObjectIdentifier: any Channel]>
 
     /// Replaces the socket that a dead process left.
     ///
     /// - Throws: an error of NIO if the socket cannot be created.
-    static func start(
-        path: String, group: MultiThreadedEventLoopGroup, perform: @escaping @Sendable ([String]) async -> AdminAnswer
-    ) async throws -> AdminServer {
+    static func start(path: String, group: MultiThreadedEventLoopGroup, service: AdminService) async throws
+        -> AdminServer
+    {
         unlink(path)
-        let before = umask(0o177)
-        defer { umask(before) }
+        let socket = try bind(path)
+        let clients = Shared<[ObjectIdentifier: any Channel]>([:])
         let channel = try await ServerBootstrap(group: group)
             .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(AdminHandler(perform: perform))
+                clients.withLock { $0[ObjectIdentifier(channel)] = channel }
+                channel.closeFuture.whenComplete { _ in clients.withLock { $0[ObjectIdentifier(channel)] = nil } }
+                return channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(AdminHandler(service: service))
                 }
             }
-            .bind(unixDomainSocketPath: path).get()
-        chmod(path, 0o600)
-        return AdminServer(channel: channel, path: path)
+            .withBoundSocket(socket).get()
+        return AdminServer(channel: channel, path: path, clients: clients)
     }
 
-    private init(channel: any Channel, path: String) { (self.channel, self.path) = (channel, path) }
+    /// Binds a socket that nobody else may open at any time.
+    ///
+    /// Linux gives the file the mode of the socket. `umask` would change the mode of files that other threads create
+    /// meanwhile.
+    private static func bind(_ path: String) throws -> NIOBSDSocket.Handle {
+        let address = try SocketAddress(unixDomainSocketPath: path)
+        let handle = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard handle >= 0 else { throw IOError(errnoCode: errno, reason: "socket") }
+        guard fchmod(handle, 0o600) == 0,
+            address.withSockAddr({ Foundation.bind(handle, $0, socklen_t($1)) }) == 0, chmod(path, 0o600) == 0
+        else {
+            let code = errno
+            close(handle)
+            throw IOError(errnoCode: code, reason: "bind(\(path))")
+        }
+        return handle
+    }
 
+    private init(channel: any Channel, path: String, clients: Shared<[ObjectIdentifier: any Channel]>) {
+        (self.channel, self.path, self.clients) = (channel, path, clients)
+    }
+
+    /// Ends all connections and removes the socket.
     func stop() async {
         try? await channel.close()
+        for client in clients.withLock({ Array($0.values) }) { client.close(promise: nil) }
         unlink(path)
+    }
+
+    /// Answers a command. It is carried out even if the client leaves.
+    fileprivate static func answer(_ request: [UInt8], _ service: AdminService, _ channel: any Channel) async {
+        try? await channel.writeAndFlush(ByteBuffer(bytes: await service.answer(request)))
+        try? await channel.close()
+    }
+
+    /// Sends events until there are no more, or the client has left.
+    fileprivate static func send(_ request: [UInt8], _ service: AdminService, _ channel: any Channel) async {
+        let events = service.subscribe(request) {
+            channel.eventLoop.scheduleTask(in: farewell) { channel.close(promise: nil) }
+        }
+        for await event in events {
+            guard (try? await channel.writeAndFlush(ByteBuffer(bytes: event + [0x0A]))) != nil else { return }
+        }
+        try? await channel.close()
     }
 }
 
-/// Reads one line, performs the command, sends the answer and closes the connection.
+/// Reads one line and has it served.
 private final class AdminHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
 
-    private let perform: @Sendable ([String]) async -> AdminAnswer
-    private var gathered = ByteBuffer()
-    private var isDone = false
+    private enum State {
+        case reading(ByteBuffer)
+        case answering
+        case sending(Task<Void, Never>)
+    }
 
-    init(perform: @escaping @Sendable ([String]) async -> AdminAnswer) { self.perform = perform }
+    private let service: AdminService
+    private var state = State.reading(ByteBuffer())
+
+    init(service: AdminService) { self.service = service }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        guard !isDone else { return }
-        var bytes = unwrapInboundIn(data)
-        gathered.writeBuffer(&bytes)
-        guard let end = gathered.readableBytesView.firstIndex(of: 0x0A) else {
-            if gathered.readableBytes > AdminServer.requestLimit { context.close(promise: nil) }
-            return
-        }
-        isDone = true
-        let line = Data(gathered.readableBytesView[..<end])
-        let channel = context.channel
-        let perform = perform
-        Task {
-            let answer: AdminAnswer
-            if let request = try? JSONDecoder().decode(AdminRequest.self, from: line) {
-                answer = await perform(request.words)
-            } else {
-                answer = .failure("This is not a command of pawl.", exit: 64)
+        switch state {
+        case .reading(var line):
+            var bytes = unwrapInboundIn(data)
+            line.writeBuffer(&bytes)
+            let end = line.readableBytesView.firstIndex(of: 0x0A)
+            // The service refuses a line that is too long.
+            guard end != nil || line.readableBytes > AdminService.requestLimit + AdminServer.subscribe.count else {
+                state = .reading(line)
+                return
             }
-            let bytes = (try? JSONEncoder().encode(answer)) ?? Data()
-            try? await channel.writeAndFlush(ByteBuffer(bytes: bytes))
-            try? await channel.close()
+            serve(Array(line.readableBytesView[..<(end ?? line.readableBytesView.endIndex)]), context.channel)
+        // A connection has one request.
+        case .answering, .sending: break
         }
+    }
+
+    private func serve(_ line: [UInt8], _ channel: any Channel) {
+        if line.starts(with: AdminServer.subscribe) {
+            let request = Array(line.dropFirst(AdminServer.subscribe.count))
+            state = .sending(Task { [service] in await AdminServer.send(request, service, channel) })
+        } else {
+            state = .answering
+            Task { [service] in await AdminServer.answer(line, service, channel) }
+        }
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        switch state {
+        case .sending(let task): task.cancel()
+        case .reading, .answering: break
+        }
+        context.fireChannelInactive()
     }
 }

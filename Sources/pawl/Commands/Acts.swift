@@ -6,9 +6,9 @@
 import ArgumentParser
 import Envelope
 import Foundation
-import IRCGateway
 import NIOSupport
 import Protection
+import Reports
 import RequestQueueClient
 import StorePort
 
@@ -20,7 +20,7 @@ struct PolicyCommand: AsyncParsableCommand {
 
     static func parse(_ name: String) throws -> Policy {
         guard let policy = Policy(name: name) else {
-            throw AdminFailure("There is no policy \(name). Use off, observe, opportunistic, hosted or required.")
+            throw AdminFailure("There is no policy \(name). Use \(Policy.choices).")
         }
         return policy
     }
@@ -40,7 +40,7 @@ struct PolicyCommand: AsyncParsableCommand {
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let snapshot = gateway.environment.policies.snapshot
+            let snapshot = gateway.tables.policies.snapshot
             let entries = snapshot.accounts.sorted { $0.key < $1.key }.map {
                 (name: gateway.displayName($0.key), isRoom: $0.key.roomName != nil, policy: $0.value)
             }
@@ -77,7 +77,7 @@ struct PolicyCommand: AsyncParsableCommand {
                 Conversations that become protected for good are listed first, and the change is made when you confirm it.
                 """)
         @Argument(
-            help: "off, observe, opportunistic, hosted or required; `default` removes an account's or a room's own.")
+            help: "\(Policy.choices); `default` removes an account's or a room's own.")
         var policy: String
         @Option(help: "An account, as the backend writes it: alice, @alice:example.org. Without it, everyone.")
         var account: String?
@@ -123,13 +123,13 @@ struct PolicyCommand: AsyncParsableCommand {
                     throw AdminFailure(
                         "Only an account or a room can go back to everyone's policy: use --account or --room.")
                 }
-                guard gateway.environment.policies.snapshot.accounts[scope] != nil else {
+                guard gateway.tables.policies.snapshot.accounts[scope] != nil else {
                     throw AdminFailure("\(gateway.displayName(scope)) has no policy of its own. See: pawl policy get.")
                 }
             }
-            if let new, !new.takesPart, !gateway.environment.latches.isEmpty {
+            if let new, !new.takesPart, !gateway.tables.latches.isEmpty {
                 throw AdminFailure(
-                    "\(gateway.environment.latches.count) conversations are protected, and off would send them in the "
+                    "\(gateway.tables.latches.count) conversations are protected, and off would send them in the "
                         + "clear. Use observe, which keeps them protected, or reset them first: "
                         + "pawl conversations list, pawl conversations reset A B.")
             }
@@ -165,7 +165,7 @@ struct PolicyCommand: AsyncParsableCommand {
         ///
         /// - Parameter new: nil if a policy was removed.
         private static func whatStays(_ new: Policy?, _ gateway: Gateway) -> String {
-            let count = gateway.environment.latches.count
+            let count = gateway.tables.latches.count
             guard count > 0, new?.sealsEndToGateway != true else { return "" }
             return (count == 1 ? " One conversation stays protected" : " \(count) conversations stay protected")
                 + " whatever the policy is, until an operator resets it: pawl conversations list."
@@ -173,12 +173,13 @@ struct PolicyCommand: AsyncParsableCommand {
 
         /// Asks before conversations become protected for good; nil if none would, or if the operator has agreed.
         private func question(_ new: Policy, for id: AccountID?, _ gateway: Gateway) throws -> AdminAnswer? {
-            var changed = gateway.environment.policies.snapshot
-            if let id { changed.set(new, for: id, withRooms: withRooms) } else { changed.everyone = new }
-            let forecast = try gateway.latchForecast(to: changed)
+            let forecast = try gateway.latchForecast { policies in
+                if let id { policies.set(new, for: id, withRooms: withRooms) } else { policies.everyone = new }
+            }
             let words = "policy \(id?.text ?? "everyone") \(new.name)\(withRooms ? " with rooms" : "")"
-            guard !forecast.rises.isEmpty, !yes, !gateway.confirmations.accept(confirm, for: words) else { return nil }
-            return try gateway.question(forecast, words, asJSON: common.json)
+            return try gateway.question(
+                forecast, words, asJSON: common.json,
+                unless: yes || gateway.confirmations.accept(confirm, for: words))
         }
 
         /// Returns the account or room of the command, nil for everyone, and whether the gateway has seen it.
@@ -186,7 +187,7 @@ struct PolicyCommand: AsyncParsableCommand {
         /// - Throws: ``AdminFailure`` if the name is invalid, or is unknown and `--force` is not given.
         private func scope(_ names: KnownNames, _ gateway: Gateway) throws -> (AccountID?, isKnown: Bool) {
             guard let name = account ?? room else { return (nil, true) }
-            let own = gateway.environment.policies.snapshot.accounts
+            let own = gateway.tables.policies.snapshot.accounts
             // Names that an earlier version accepted can still be removed.
             if policy == "default", let account,
                 let earlier = [AccountID.services(account), AccountID(text: account)].first(where: { own[$0] != nil })
@@ -231,11 +232,11 @@ struct PolicyCommand: AsyncParsableCommand {
             try gateway.writeDown()
             let observations = try gateway.store.observations(limit: Gateway.observationLimit)
             let known = Swift.Set(try gateway.store.evidence(limit: 100_000).map(\.name))
-            let now = gateway.environment.policies.snapshot.everyone
+            let now = gateway.tables.policies.snapshot.everyone
             let policies =
                 try policy.map { [try PolicyCommand.parse($0)] } ?? Policy.allCases.filter { $0 > max(now, .observe) }
             let reports = policies.map { policy in
-                var changed = gateway.environment.policies.snapshot
+                var changed = gateway.tables.policies.snapshot
                 changed.everyone = policy
                 let forecast = gateway.latchForecast(to: changed, observations)
                 return SimulationReport(policy, observations, forecast, known: known)
@@ -292,7 +293,7 @@ struct ConversationsCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let id = try gateway.front.conversation(first, with: second)
             let names = second.map { "\(first) and \($0)" } ?? first
-            guard gateway.environment.latches.latch(of: id) > .plaintext else {
+            guard gateway.tables.latches.latch(of: id) > .plaintext else {
                 throw AdminFailure("There is no protected conversation of \(names). See: pawl conversations list.")
             }
             let words = "reset \(id.first.text) \(id.second.text)"

@@ -6,7 +6,6 @@ import DeviceDirectory
 import Devices
 import Envelope
 import Foundation
-import IRCGateway
 import JSONGateway
 import NIOCore
 import NIOPosix
@@ -41,8 +40,8 @@ struct DevicesCommand: AsyncParsableCommand {
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let seen = gateway.front.seenDevices
-            let present = Set(gateway.environment.roster.entries.compactMap(\.device)).union(seen.proven)
+            let present = gateway.front.presence().devices
+            let sealing = gateway.front.sealingDevices
             let wanted = account.map(gateway.account(named:))
             let rows = try gateway.directory().all.filter { wanted == nil || $0.account == wanted }
                 .flatMap { known, entry in
@@ -52,7 +51,7 @@ struct DevicesCommand: AsyncParsableCommand {
                             state: entry.isBlocked
                                 ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
                             connected: present.contains(listed.id),
-                            sealing: seen.sealing.contains(listed.id),
+                            sealing: sealing.contains(listed.id),
                             oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
                             provenAt: Table.time(entry.provenAt))
                     }
@@ -136,21 +135,12 @@ struct DevicesCommand: AsyncParsableCommand {
 }
 
 extension Gateway {
-    /// - Throws: ``AdminFailure`` in a sidecar.
-    func directory() throws -> DirectoryCache {
-        guard let directory = environment.directory else {
-            throw AdminFailure("This is a sidecar, which has no directory. Here: pawl sidecar status.")
-        }
-        return directory
-    }
-
     /// Changes the directory, audits the change, and revokes the proofs of the account's connections.
     func direct(_ request: DirectoryJob.Request, _ detail: String, of account: AccountID) async throws {
         _ = try directory()
         let job = DirectoryJob(connection: ConnectionID(0), id: 0, account: account, request: request)
         front.change(job, [audit("devices", detail)])
         try await front.drain()
-        let connections = environment.roster.connections(of: account)
-        front.revokeProofs(of: connections, "an operator has changed your devices: \(detail)")
+        front.revokeProofs(of: account, "an operator has changed your devices: \(detail)")
     }
 }

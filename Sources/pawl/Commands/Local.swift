@@ -35,30 +35,33 @@ struct Version: AdminCommand {
 struct Watch: AsyncParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Show the status repeatedly, in place.")
     @OptionGroup var common: CommonOptions
-    /// Ours: a day, in seconds. Longer pauses are of no use, and clocks do not accept all numbers.
-    private static let longestPause = 86_400.0
-
     @Option(help: "Seconds between two reports, from 0.1 to 86400.") var every = 2.0
     @Option(help: "Stop after this many reports; 0 never stops.") var count = 0
 
     func validate() throws {
-        guard (0.1...Self.longestPause).contains(every) else {
+        guard AdminSubscription.intervals.contains(every) else {
             throw ValidationError("--every takes seconds from 0.1 to 86400.")
         }
         guard count >= 0 else { throw ValidationError("--count must not be negative.") }
     }
 
     func run() async throws {
-        let client = AdminClient(common)
-        var looks = 0
-        while count == 0 || looks < count {
-            let answer = try await client.send(["status"] + (common.json ? ["--json"] : []))
+        let shown = Shared((text: "", reports: 0))
+        try await AdminClient(common).watch(AdminSubscription(json: common.json, every: every)) { [count] event in
+            switch event {
+            case .status(let answer): shown.withLock { $0.text = answer.out }
+            case .unchanged: break
+            case .ended(let answer): try AdminClient.throwFailure(of: answer)
+            }
             // Cursor to the top left, then clear to the end: replaces the last report without flicker.
             if isatty(1) == 1 { print("\u{1B}[H\u{1B}[J", terminator: "") }
-            print(answer.out)
+            print(shown.withLock { $0.text })
             fflush(nil)
-            looks += 1
-            if count == 0 || looks < count { try await Task.sleep(for: .seconds(every)) }
+            let reports = shown.withLock { shown in
+                shown.reports += 1
+                return shown.reports
+            }
+            return count == 0 || reports < count
         }
     }
 }
@@ -127,12 +130,13 @@ struct Config: AsyncParsableCommand {
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             do {
-                let (policy, forecast) = try gateway.configuredPolicy()
-                let words = "reload \(policy.name)"
-                if !forecast.rises.isEmpty, !yes, !gateway.confirmations.accept(confirm, for: words) {
-                    return try gateway.question(forecast, words, asJSON: common.json)
-                }
-                let changes = try gateway.reload(agreed: policy)
+                let reload = try gateway.prepareReload()
+                let words = "reload \(reload.policy.name)"
+                let question = try gateway.question(
+                    reload.forecast, words, asJSON: common.json,
+                    unless: yes || gateway.confirmations.accept(confirm, for: words))
+                if let question { return question }
+                let changes = try gateway.reload(reload, isAgreed: true)
                 if common.json { return try .json(Report(changes: changes)) }
                 return .text(changes.isEmpty ? "Nothing has changed." : changes.joined(separator: "\n"))
             } catch let error as AdminFailure {

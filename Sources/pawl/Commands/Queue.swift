@@ -2,7 +2,6 @@
 
 import ArgumentParser
 import Foundation
-import IRCGateway
 import Outbox
 import Protection
 import RequestQueue
@@ -32,7 +31,7 @@ struct QueueCommand: AsyncParsableCommand {
             guard !states.isEmpty else {
                 throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.")
             }
-            return try answer(try await gateway.front.requestRows(states: states, limit: limit.rows, on: gateway))
+            return try answer(try await gateway.front.requestRows(states: states, limit: limit.rows))
         }
 
         private func answer(_ rows: [RequestRow]) throws -> AdminAnswer {
@@ -58,7 +57,7 @@ struct QueueCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let report = try await gateway.front.requestReport(id, on: gateway)
+            let report = try await gateway.front.requestReport(id)
             return common.json ? try .json(report) : .text(report.text)
         }
     }

@@ -2,7 +2,6 @@
 
 import ArgumentParser
 import Foundation
-import IRCGateway
 import Outbox
 import Reports
 import RequestQueue

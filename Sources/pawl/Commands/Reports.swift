@@ -3,7 +3,6 @@
 import ArgumentParser
 import DeviceDirectory
 import Foundation
-import IRCGateway
 import JSONGateway
 import Protection
 import StorePort
@@ -45,12 +44,11 @@ struct Users: AdminCommand {
         let evidence = try gateway.store.evidence(limit: 100_000)
         let devices = Set(try gateway.store.load().devices.map(\.account.name))
         let capable = gateway.capableAccounts
-        let sealing = gateway.front.seenDevices.sealing
+        let sealing = gateway.front.sealingDevices
         let verified = Set(
-            (gateway.environment.directory?.all ?? []).filter { !sealing.isDisjoint(with: $0.entry.published) }
-                .map(\.account.name))
-        let present = gateway.environment.roster.entries
-        let snapshot = gateway.environment.policies.snapshot
+            gateway.deviceOwners.filter { !sealing.isDisjoint(with: $0.entry.published) }.map(\.account.name))
+        let present = gateway.front.presence()
+        let snapshot = gateway.tables.policies.snapshot
         let rows = Dictionary(grouping: evidence, by: \.name).map { name, rows in
             let isAccount = rows.contains(where: \.verified)
             let account = AccountID.services(name)
@@ -61,7 +59,7 @@ struct Users: AdminCommand {
                     : capable.contains(name) ? "capable" : rows.contains(where: \.asked) ? "asked" : "legacy",
                 custody: capable.contains(name) ? "device" : devices.contains(name) ? "gateway" : "none",
                 policy: snapshot.policy(of: isAccount ? account : nil).name,
-                connected: present.contains { $0.account == account || (!isAccount && $0.nick.lowercased() == name) },
+                connected: present.accounts.contains(account) || (!isAccount && present.nicks.contains(name)),
                 firstSeen: Table.time(rows.map(\.firstSeen).min() ?? 0),
                 lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0),
                 software: Set(rows.map(\.software)).subtracting([""]).sorted())
@@ -141,6 +139,6 @@ struct Audit: AdminCommand {
 extension Gateway {
     /// Accounts with published devices.
     fileprivate var capableAccounts: Set<String> {
-        Set((environment.directory?.all ?? []).filter { !$0.entry.published.isEmpty }.map(\.account.name))
+        Set(deviceOwners.filter { !$0.entry.published.isEmpty }.map(\.account.name))
     }
 }

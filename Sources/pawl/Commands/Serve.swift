@@ -3,6 +3,7 @@
 import ArgumentParser
 import Foundation
 import PawlConfiguration
+import Protection
 
 /// Runs a gateway.
 struct Serve: AsyncParsableCommand {
@@ -17,7 +18,7 @@ struct Serve: AsyncParsableCommand {
     @Option(help: "A YAML file; see config/pawl.yaml for every key.") var config: String?
     @Option(help: "Where clients connect, as a URL; may be given more than once.") var listen: [String] = []
     @Option(help: "The backend, as a URL.") var upstream: String?
-    @Option(help: "off, observe, opportunistic, hosted or required.") var policy: String?
+    @Option(help: "\(Policy.choices).") var policy: String?
     @Option(help: "The data directory; it is created if it does not exist.") var data: String?
     @Option(help: "Where /metrics, /live and /ready are served, host:port; an empty text turns them off.")
     var metrics: String?

@@ -9,7 +9,7 @@ import Protection
 import Vault
 
 /// `pawl sidecar adopt`
-struct SidecarAdopt: AdminCommand {
+struct SidecarAdopt: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "adopt", abstract: "Add another sidecar of yours to your list of devices.",
         discussion: """
@@ -23,51 +23,51 @@ struct SidecarAdopt: AdminCommand {
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let peer = try gateway.peer(named: nick)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let peer = try sidecar.peer(named: nick)
         let words = "adopt \(peer.name.text) \(peer.deviceList.root)"
-        let number = try gateway.safetyNumber(with: peer.deviceList)
-        let isOwn = try gateway.peers().own.map { peer.deviceList.continues($0.deviceList) } ?? false
-        guard isOwn || gateway.confirmations.accept(confirm, for: words) else {
-            return gateway.question(
+        let number = try sidecar.safetyNumber(with: peer.deviceList)
+        let isOwn = sidecar.peers.own.map { peer.deviceList.continues($0.deviceList) } ?? false
+        guard isOwn || sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            return sidecar.gateway.question(
                 "From now on people accept messages from \(nick) as yours. Unless someone intercepts the connection, pawl sidecar "
                     + "verify on the other device shows the same digits: \(number).", words)
         }
-        try await gateway.decide(.adopt, about: peer.name)
-        guard let own = try gateway.peers().own, own.deviceList.current.count > 1 else {
+        try await sidecar.decide(.adopt, about: peer.name)
+        guard let own = sidecar.peers.own, own.deviceList.current.count > 1 else {
             throw AdminFailure(
                 "\(nick) could not be added: your list is full, or \(nick) already has a list with several devices.")
         }
-        try gateway.write([(peer.name, .adopted(own.deviceList))])
+        try sidecar.write([(peer.name, .adopted(own.deviceList))])
         return .text(
             "\(nick) is one of your \(own.deviceList.current.count) devices as soon as it runs: pawl sidecar join.")
     }
 }
 
 /// `pawl sidecar join`
-struct SidecarJoin: AdminCommand {
+struct SidecarJoin: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "join", abstract: "Let another sidecar of yours add this device to its list.")
     @Argument(help: "The nick of the other device.") var nick: String
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let peer = try gateway.peer(named: nick)
-        try await gateway.decide(.join, about: peer.name)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let peer = try sidecar.peer(named: nick)
+        try await sidecar.decide(.join, about: peer.name)
         return .text("This device waits for \(nick). On that one: pawl sidecar adopt, with the nick of this device.")
     }
 }
 
 /// `pawl sidecar revoke`
-struct SidecarRevoke: AdminCommand {
+struct SidecarRevoke: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "revoke", abstract: "Remove a lost device of yours. People are notified; the device is not.")
     @Argument(help: "The device, as pawl sidecar status shows it.") var device: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let own = try gateway.peers().own
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let own = sidecar.peers.own
         guard let id = UInt64(device, radix: 16).map({ DeviceID($0) }), own?.deviceList.identity(of: id) != nil else {
             throw AdminFailure("You have no device \(device). See: pawl sidecar status.")
         }
@@ -75,10 +75,11 @@ struct SidecarRevoke: AdminCommand {
             throw AdminFailure("This is the device of this sidecar. Remove it with another device of yours.")
         }
         let words = "revoke \(device)"
-        guard gateway.confirmations.accept(confirm, for: words) else {
-            return gateway.question("The device \(device) can then read no new messages, and cannot come back.", words)
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            return sidecar.gateway.question(
+                "The device \(device) can then read no new messages, and cannot come back.", words)
         }
-        try await gateway.revoke(id)
+        try await sidecar.revoke(id)
         return .text("The device \(device) is removed. Connected people are notified; others with your next message.")
     }
 }

@@ -12,7 +12,7 @@ import Reports
 import Vault
 
 /// `pawl sidecar status`
-struct SidecarStatus: AdminCommand {
+struct SidecarStatus: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "status", abstract: "Show the network, your devices, your rooms, and whose keys are known.")
     @OptionGroup var common: CommonOptions
@@ -39,16 +39,16 @@ struct SidecarStatus: AdminCommand {
         var since: String
     }
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let peers = try gateway.peers()
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let (gateway, peers) = (sidecar.gateway, sidecar.peers)
         let own = peers.own
         let report = Report(
-            network: gateway.environment.settings.network, connections: gateway.server.connectionCount,
-            require: gateway.environment.policies.snapshot.everyone.demandsDevices,
+            network: sidecar.front.environment.settings.network, connections: gateway.server.connectionCount,
+            require: gateway.tables.policies.snapshot.everyone.demandsDevices,
             devices: (own?.deviceList.current ?? []).map {
                 Device(device: Self.name($0), isThisOne: $0.id == own?.device)
             },
-            rooms: try await gateway.rooms().map(\.report),
+            rooms: try await sidecar.rooms().map(\.report),
             people: peers.all.map {
                 Person(
                     name: $0.name.displayName,
@@ -86,7 +86,7 @@ struct SidecarStatus: AdminCommand {
 }
 
 /// `pawl sidecar verify`
-struct SidecarVerify: AdminCommand {
+struct SidecarVerify: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify",
         abstract: "Show the safety number you share with someone, as digits and as a QR code.",
@@ -117,19 +117,19 @@ struct SidecarVerify: AdminCommand {
         try await AdminClient(common).perform(isatty(1) == 1 ? words : words + ["--uncoloured"])
     }
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let peer = try gateway.peer(named: nick)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let peer = try sidecar.peer(named: nick)
         if matches {
             guard peer.offered == nil else {
                 throw AdminFailure(
                     "The keys of \(nick) have changed. Compare the number of the new ones (pawl sidecar verify \(nick)), then "
                         + "accept them (pawl sidecar accept \(nick)), then use --matches.")
             }
-            try await gateway.decide(.verify, about: peer.name)
+            try await sidecar.decide(.verify, about: peer.name)
             return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
         }
-        let number = try gateway.safetyNumber(with: peer.deviceList)
-        let offered = try peer.offered.map { try gateway.safetyNumber(with: $0) }
+        let number = try sidecar.safetyNumber(with: peer.deviceList)
+        let offered = try peer.offered.map { try sidecar.safetyNumber(with: $0) }
         let report = Report(
             name: peer.name.displayName, safetyNumber: number.description,
             verified: peer.isVerified && offered == nil,
@@ -170,27 +170,27 @@ struct SidecarVerify: AdminCommand {
 }
 
 /// `pawl sidecar accept`
-struct SidecarAccept: AdminCommand {
+struct SidecarAccept: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "accept", abstract: "Accept the new keys of someone whose keys have changed.")
     @Argument(help: "A nick or an account.") var nick: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let peer = try gateway.peer(named: nick)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let peer = try sidecar.peer(named: nick)
         guard let offered = peer.offered else {
             throw AdminFailure("\(nick) has shown no new keys. See: pawl sidecar status.")
         }
         let words = "accept \(peer.name.text) \(offered.root)"
-        guard gateway.confirmations.accept(confirm, for: words) else {
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
             let question = """
                 From now on the new keys count as those of \(nick). Before you accept them, compare the number that \
                 pawl sidecar verify \(nick) shows.
                 """
-            return gateway.question(question, words)
+            return sidecar.gateway.question(question, words)
         }
-        try await gateway.decide(.accept, about: peer.name)
+        try await sidecar.decide(.accept, about: peer.name)
         return .text(
             "The new keys of \(nick) are accepted. If you have compared their number: pawl sidecar verify \(nick) --matches"
         )
@@ -198,7 +198,7 @@ struct SidecarAccept: AdminCommand {
 }
 
 /// `pawl sidecar forget`
-struct SidecarForget: AdminCommand {
+struct SidecarForget: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "forget",
         abstract: "Forget someone's keys; messages to them may be sent in plain text until keys are exchanged again.")
@@ -206,16 +206,16 @@ struct SidecarForget: AdminCommand {
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let peer = try gateway.peer(named: nick)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let peer = try sidecar.peer(named: nick)
         let words = "forget \(peer.name.text)"
-        guard gateway.confirmations.accept(confirm, for: words) else {
-            return gateway.question(
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            return sidecar.gateway.question(
                 "The keys of \(nick) are forgotten, and messages to them are sent in plain text until keys are exchanged anew.",
                 words)
         }
-        try await gateway.decide(.forget, about: peer.name)
-        try gateway.lowerLatch(ofPeer: peer.name)
+        try await sidecar.decide(.forget, about: peer.name)
+        try sidecar.lowerLatch(ofPeer: peer.name)
         return .text("The keys of \(nick) are forgotten.")
     }
 }

@@ -6,7 +6,7 @@ import Protection
 import Reports
 
 /// `pawl sidecar protect`
-struct SidecarProtect: AdminCommand {
+struct SidecarProtect: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "protect",
         abstract: "Keep a room end-to-end encrypted whoever joins, and ask the others in it to do the same.",
@@ -18,11 +18,10 @@ struct SidecarProtect: AdminCommand {
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        _ = try gateway.peers()
-        let found = try await gateway.room(joined: room)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let found = try await sidecar.room(joined: room)
         let words = "protect \(found.report.name)"
-        guard gateway.confirmations.accept(confirm, for: words) else {
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
             let outsiders = found.report.outsiders
             let cannot =
                 outsiders.isEmpty
@@ -33,9 +32,9 @@ struct SidecarProtect: AdminCommand {
                 of someone with a sidecar is withheld. \(cannot) \(found.report.readers) others with a sidecar are asked \
                 to do the same.
                 """
-            return gateway.question(question, words)
+            return sidecar.gateway.question(question, words)
         }
-        try await gateway.ask(.protect, found)
+        try await sidecar.ask(.protect, found)
         return .text(
             "You protect \(room). \(found.report.readers) others are asked to do the same. To end it: pawl sidecar plain."
         )
@@ -43,7 +42,7 @@ struct SidecarProtect: AdminCommand {
 }
 
 /// `pawl sidecar plain`
-struct SidecarPlain: AdminCommand {
+struct SidecarPlain: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "plain",
         abstract: "Stop protecting a room, and ask the others in it to do the same. The act is audited.",
@@ -55,21 +54,20 @@ struct SidecarPlain: AdminCommand {
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        _ = try gateway.peers()
-        let found = try await gateway.room(joined: room)
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let found = try await sidecar.room(joined: room)
         guard found.report.isProtected else {
             throw AdminFailure("You do not protect \(room): it gets plain text while a member has no sidecar.")
         }
         let words = "plain \(found.report.name)"
-        guard gateway.confirmations.accept(confirm, for: words) else {
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
             let question = """
                 Your messages in \(room) are then sent in plain text while someone without a sidecar is there. Others \
                 who protect it are asked to stop as well; until they do, they do not see your plain text.
                 """
-            return gateway.question(question, words)
+            return sidecar.gateway.question(question, words)
         }
-        try await gateway.ask(.plain, found)
+        try await sidecar.ask(.plain, found)
         return .text("You no longer protect \(room). The others with a sidecar are asked to do the same.")
     }
 }

@@ -1,8 +1,8 @@
 // Plain tables for terminals.
 
 import Foundation
-import IRCGateway
 import Protection
+import Reports
 
 /// Formats rows as columns of text.
 enum Table {

@@ -3,7 +3,6 @@
 import ArgumentParser
 import Devices
 import Foundation
-import IRCGateway
 import Outbox
 import Protection
 import RequestQueue
@@ -40,7 +39,7 @@ struct Trace: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        try answer(try await gateway.front.trace(id, on: gateway))
+        try answer(try await gateway.front.trace(id))
     }
 
     private func answer(_ report: Report) throws -> AdminAnswer {
@@ -88,7 +87,7 @@ struct Trace: AdminCommand {
         }
     }
 
-    static func notes(_ request: Request, _ trace: RequestTrace?, isSidecar: Bool) -> [String] {
+    static func notes(_ request: Request, _ trace: RequestTrace?, role: Role) -> [String] {
         guard let trace else {
             return [
                 "It was accepted before this gateway started, or more than \(RequestTraces.limit) messages ago: the times "
@@ -98,12 +97,15 @@ struct Trace: AdminCommand {
         var notes: [String] = []
         if trace.committedAt == nil { notes.append("It was committed before this gateway started.") }
         if trace.attempts == 0 { notes.append("It has not been sent since this gateway started.") }
-        if isSidecar { notes.append("The recipient's device opens and shows it, which this sidecar does not see.") }
-        guard !isSidecar, request.state == .done else { return notes }
-        if trace.openedAt == nil {
-            notes.append("Not opened at this gateway: no recipient was connected through it.")
-        } else if trace.shownAt == nil {
-            notes.append("Opened, and not yet handed to a client: it is shown when its recipient is back.")
+        switch role {
+        case .sidecar: notes.append("The recipient's device opens and shows it, which this sidecar does not see.")
+        case .front where request.state != .done: break
+        case .front:
+            if trace.openedAt == nil {
+                notes.append("Not opened at this gateway: no recipient was connected through it.")
+            } else if trace.shownAt == nil {
+                notes.append("Opened, and not yet handed to a client: it is shown when its recipient is back.")
+            }
         }
         return notes
     }

@@ -23,10 +23,7 @@ struct Unmatched: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        guard let unmatched = gateway.front.unmatched else {
-            throw AdminFailure("The backend of this gateway speaks IRC, and has no mapping. This is for HTTP backends.")
-        }
-        let rows = unmatched.map {
+        let rows = try gateway.front.unmatchedRequests().map {
             Row(method: $0.method, path: $0.path, requests: $0.count, lastSeen: Table.time($0.lastSeen))
         }
         if common.json { return try .json(rows) }

@@ -1,36 +1,38 @@
 // What the service and the admin commands need of a chat protocol's gateway. Each protocol implements it once; commands do
 // not ask which protocol it is.
 
+import CommitLoop
 import DeviceDirectory
 import Envelope
 import IRCGateway
 import JSONGateway
+import NIOCore
+import NIOPosix
+import NIOSupport
 import Outbox
 import PawlConfiguration
 import Protection
+import Reports
 import RequestQueue
 import StorePort
 
 /// One chat protocol's side of a running gateway.
 protocol ChatFront: Sendable {
-    /// Jobs that wait for the commit thread.
-    var waitingJobs: Int { get }
-    /// Hands over what time and reports bring: due work, and changes that need no answer.
-    func tick(_ records: [StoreChange])
-    func record(_ changes: [StoreChange])
-    /// The latch of a conversation has been lowered in the store.
-    func reset(_ conversation: ConversationID)
-    /// Changes the directory; the changes are committed in the same order.
-    func change(_ job: DirectoryJob, _ records: [StoreChange])
-    /// Shows a notice to the people behind connections.
-    func notify(_ connections: [ConnectionID], _ text: String)
-    /// Refuses what the proofs of these connections allowed.
-    func revokeProofs(of connections: [ConnectionID], _ reason: String)
+    associatedtype Work: Participants where Work.Job: FrontJob
+    /// The thread that commits the jobs of the connections.
+    var thread: CommitThread<Work> { get }
+
+    /// Shows a notice to the connected people of an account or in a room.
+    func notify(_ account: AccountID, _ text: String)
+    /// Refuses what the proofs of an account's connections allowed.
+    func revokeProofs(of account: AccountID, _ reason: String)
 
     // MARK: Names
 
     /// Whether names that differ only in letter case are one name.
     var foldsCase: Bool { get }
+    /// The name of an account or a room for people.
+    func displayName(_ account: AccountID) -> String
     /// Looks up the names of people who are connected now; create one value for many names.
     func names() -> any NameResolver
     /// The account of a services name that an operator writes.
@@ -45,11 +47,12 @@ protocol ChatFront: Sendable {
     func checkNames(account: String?, room: String?) throws
     /// Accounts and rooms that are known in memory, besides those in the store.
     func knownNames(_ observations: [ObservationRow]) -> [AccountID]
-    func connectionCount(of account: AccountID) -> Int
+    /// Connections of an account, or in a room.
+    func connectionCount(of scope: AccountID) -> Int
     /// How many of the known accounts take part in a room.
     func peopleCount(in room: String, _ observations: [ObservationRow], among accounts: Set<AccountID>) -> Int
     /// The conversations that were observed, and those that have members now.
-    func knownConversations(_ observations: [ObservationRow], _ gateway: Gateway) -> KnownConversations
+    func knownConversations(_ observations: [ObservationRow]) -> KnownConversations
 
     // MARK: Reports
 
@@ -57,21 +60,25 @@ protocol ChatFront: Sendable {
     func takeObservations(at time: Int64) -> [StoreChange]
     func giveBack(_ changes: [StoreChange])
     /// Adds what only this protocol knows to a status.
-    func complete(_ report: inout StatusReport, on gateway: Gateway) async throws
+    func complete(_ report: inout StatusReport) async throws
     /// Adds what only this protocol counts to the page of metrics.
-    func addMetrics(to page: inout MetricsPage, on gateway: Gateway) async
-    /// Devices of clients that have proven themselves, and those whose envelopes came.
-    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { get }
-    /// Requests that fitted no route of the mapping; nil if there is no mapping.
-    var unmatched: [UnmatchedRequests.Row]? { get }
+    func addMetrics(to page: inout MetricsPage) async
+    /// The people and devices behind the gateway now.
+    func presence() -> Presence
+    /// Devices of which the gateway has received an envelope since its start.
+    var sealingDevices: Set<DeviceID> { get }
+    /// Requests that fitted no route of the mapping.
+    ///
+    /// - Throws: ``AdminFailure`` if the protocol has no mapping.
+    func unmatchedRequests() throws -> [UnmatchedRequests.Row]
     /// The notice after an operator has reset a conversation.
     var resetNotice: String { get }
 
     // MARK: Requests
 
-    func requestRows(states: [RequestState], limit: Int, on gateway: Gateway) async throws -> [RequestRow]
-    func requestReport(_ id: UInt64, on gateway: Gateway) async throws -> RequestReport
-    func trace(_ id: UInt64, on gateway: Gateway) async throws -> Trace.Report
+    func requestRows(states: [RequestState], limit: Int) async throws -> [RequestRow]
+    func requestReport(_ id: UInt64) async throws -> RequestReport
+    func trace(_ id: UInt64) async throws -> Trace.Report
     /// Requests that wait and are sent after the next start.
     func waitingWrites() async -> Int
     /// Why a request cannot be dropped; nil if it can.
@@ -109,9 +116,45 @@ protocol ChatFront: Sendable {
     func dismiss()
     /// Ends sending, after the connections are closed.
     func close() async
+}
+
+/// A job of a protocol, made by what every gateway does.
+protocol FrontJob: Sendable {
+    /// Changes that need no reply.
+    static func record(_ changes: [StoreChange]) -> Self
+    /// Time has passed.
+    static var tick: Self { get }
+    /// An operator has lowered the latch of a conversation.
+    static func reset(_ conversation: ConversationID) -> Self
+    static func directory(_ job: DirectoryJob) -> Self
+}
+
+extension IRCJob: FrontJob {}
+extension JSONJob: FrontJob {}
+
+extension ChatFront {
+    /// Jobs that wait for the commit thread.
+    var waitingJobs: Int { thread.depth }
+    /// Hands over what time and reports bring: due work, and changes that need no answer.
+    func tick(_ records: [StoreChange]) { thread.submit([.tick, .record(records)]) }
+    func record(_ changes: [StoreChange]) { thread.submit([.record(changes)]) }
+    /// The latch of a conversation has been lowered in the store.
+    func reset(_ conversation: ConversationID) { thread.submit([.reset(conversation)]) }
+    /// Changes the directory; the changes are committed in the same order.
+    func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
     /// Waits until all jobs are done.
-    func drain() async throws
-    func stop() async
+    func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
+    func stop() async { await thread.stop() }
+}
+
+/// The people and devices behind a gateway now.
+struct Presence {
+    /// Accounts with a connection of their own; none over HTTP, where each request is for itself.
+    var accounts: Set<AccountID> = []
+    /// The nicks of all connections, in lower case.
+    var nicks: Set<String> = []
+    /// Devices that connections have proven; over HTTP, those that credentials have proven since the start.
+    var devices: Set<DeviceID> = []
 }
 
 /// Looks up accounts and rooms by the names that operators and reports use.
@@ -119,4 +162,24 @@ protocol NameResolver {
     /// Returns the account of a name: a services account, or the nick of a connected person without one.
     func account(_ name: String) -> AccountID
     func room(_ name: String) -> AccountID
+}
+
+extension StatusReport.Requests {
+    /// The requests that were counted, none of them held.
+    init(_ counts: RequestCounts) {
+        self.init()
+        (accepted, done, dead, waiting) = (counts.accepted, counts.done, counts.dead, counts.waiting)
+    }
+
+    /// - Parameter oldest: when the oldest waiting request was accepted; nil if none waits.
+    mutating func setAge(sinceOldest oldest: Int64?) {
+        oldestSeconds = oldest.map { max(SystemClock.now().wall - max($0, 0), 0) / 1000 }
+    }
+}
+
+extension RequestGate {
+    /// The accounts whose requests are all held.
+    var heldAccounts: [AccountID] {
+        holds.compactMap { if case .account(let account) = $0 { account } else { nil } }
+    }
 }

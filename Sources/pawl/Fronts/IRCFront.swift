@@ -23,28 +23,33 @@ struct IRCFront: ChatFront {
     let thread: Thread
     let environment: IRCEnvironment
     let store: any Store
+    let role: Role
 
-    var waitingJobs: Int { thread.depth }
+    func notify(_ account: AccountID, _ text: String) { send(.notice(text), to: connections(of: account)) }
 
-    func tick(_ records: [StoreChange]) { thread.submit([.tick, .record(records)]) }
-    func record(_ changes: [StoreChange]) { thread.submit([.record(changes)]) }
-    func reset(_ conversation: ConversationID) { thread.submit([.reset(conversation)]) }
-
-    func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
-
-    func notify(_ connections: [ConnectionID], _ text: String) { send(.notice(text), to: connections) }
-
-    func revokeProofs(of connections: [ConnectionID], _ reason: String) {
-        send(.directory(id: 0, .refused(reason)), to: connections)
+    func revokeProofs(of account: AccountID, _ reason: String) {
+        send(.directory(id: 0, .refused(reason)), to: connections(of: account))
     }
 
     func send(_ reply: IRCReply, to connections: [ConnectionID]) {
         thread.send(connections.map { AddressedReply(connection: $0, reply: reply) })
     }
 
+    /// The connections of an account, or in a room.
+    private func connections(of scope: AccountID) -> [ConnectionID] {
+        scope.roomName.map(environment.rooms.connections) ?? environment.roster.connections(of: scope)
+    }
+
     // MARK: Names
 
     var foldsCase: Bool { true }
+
+    /// For a connection without a login its nick.
+    func displayName(_ account: AccountID) -> String {
+        guard !account.isVerified else { return account.roomName ?? account.name }
+        return environment.roster.nicks(of: account).first ?? account.name
+    }
+
     func names() -> any NameResolver { ConnectedNames(environment) }
     func services(_ name: String) -> AccountID { .services(name.lowercased()) }
 
@@ -56,7 +61,7 @@ struct IRCFront: ChatFront {
     }
 
     func hint(for account: AccountID) -> String {
-        environment.roster.connections(of: account).isEmpty ? " Nobody of that name is connected now." : ""
+        connections(of: account).isEmpty ? " Nobody of that name is connected now." : ""
     }
 
     /// Whether a name begins as the names of rooms do.
@@ -71,17 +76,18 @@ struct IRCFront: ChatFront {
         }
     }
 
-    /// The roster and the rooms are asked for every protocol; nothing else is known here.
-    func knownNames(_: [ObservationRow]) -> [AccountID] { [] }
+    func knownNames(_: [ObservationRow]) -> [AccountID] {
+        environment.roster.entries.map(\.account) + environment.rooms.sizes.keys.map { .room($0.text) }
+    }
 
-    func connectionCount(of account: AccountID) -> Int { environment.roster.connections(of: account).count }
+    func connectionCount(of scope: AccountID) -> Int { connections(of: scope).count }
 
     func peopleCount(in room: String, _: [ObservationRow], among _: Set<AccountID>) -> Int {
         let here = Set(environment.rooms.connections(in: room))
         return Set(environment.roster.entries.filter { here.contains($0.connection) }.map(\.account)).count
     }
 
-    func knownConversations(_ observations: [ObservationRow], _ gateway: Gateway) -> KnownConversations {
+    func knownConversations(_ observations: [ObservationRow]) -> KnownConversations {
         var known = KnownConversations(everyIsPrivate: false)
         let names = ConnectedNames(environment)
         for row in observations {
@@ -89,10 +95,10 @@ struct IRCFront: ChatFront {
             switch ObservedRecipient(rawValue: row.recipient) {
             case .room:
                 let room = names.room(row.target)
-                known.add(ConversationID(room, room), gateway.displayName(room), isPrivate: false, [sender])
+                known.add(ConversationID(room, room), displayName(room), isPrivate: false, [sender])
             case .legacy:
                 let peer = names.account(row.target)
-                let names = [gateway.displayName(sender), gateway.displayName(peer)].sorted()
+                let names = [displayName(sender), displayName(peer)].sorted()
                 known.add(
                     ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
             case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: break
@@ -102,12 +108,15 @@ struct IRCFront: ChatFront {
             let people = environment.rooms.verifiedAccounts(in: name.text)
             known.add(.ofRoom(name.text), name.text, isPrivate: false, people)
         }
-        for outsider in environment.rooms.outsiders({
-            environment.roster.owner(ofFoldedNick: $0)?.participates == true
-        }) {
+        for outsider in outsiders {
             known.addOutsider(outsider.nick, to: .ofRoom(outsider.room))
         }
         return known
+    }
+
+    /// Room members who receive envelopes but no key.
+    private var outsiders: [(room: String, nick: String)] {
+        environment.rooms.outsiders { environment.roster.owner(ofFoldedNick: $0)?.participates == true }
     }
 
     // MARK: Reports
@@ -116,9 +125,15 @@ struct IRCFront: ChatFront {
     func takeObservations(at _: Int64) -> [StoreChange] { [] }
     func giveBack(_: [StoreChange]) {}
 
-    func complete(_ report: inout StatusReport, on gateway: Gateway) async throws {
-        report.queue = try gateway.reporter.queue()
-        report.requests = try gateway.reporter.requests(SystemClock.now())
+    func complete(_ report: inout StatusReport) async throws {
+        report.accounts.connectedNow = environment.roster.count
+        report.blockers += outsiders.prefix(20).map {
+            StatusReport.Blocker(what: "outsider in a room", name: "\($0.nick) in \($0.room)", messages: 0)
+        }
+        let counts = try store.requestCounts()
+        report.queue = Dictionary(
+            uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
+        report.requests = try requests()
         if let dead = report.queue[RequestState.dead.name], dead > 0 {
             report.warnings.append(
                 "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead"
@@ -126,52 +141,79 @@ struct IRCFront: ChatFront {
         }
     }
 
-    func addMetrics(to page: inout MetricsPage, on gateway: Gateway) async {
+    /// The counts of requests. They are from one moment, so they add up.
+    private func requests() throws -> StatusReport.Requests {
+        let (gate, counts) = (environment.requests.gate, environment.requests.counters.counts)
+        let held =
+            gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
+        var requests = StatusReport.Requests(counts)
+        requests.held = min(held, counts.waiting)
+        requests.heldAccounts = gate.heldAccounts.map { environment.roster.nicks(of: $0).first ?? $0.name }.sorted()
+        requests.setAge(sinceOldest: try store.requests(states: [.pending], limit: 1).first?.acceptedAt)
+        return requests
+    }
+
+    func addMetrics(to page: inout MetricsPage) async {
+        page.family(
+            "pawl_people_present", "Registered people behind the gateway now.", "gauge",
+            [("", environment.roster.count)])
         if let counts = try? store.requestCounts() {
             page.family(
                 "pawl_requests", "Writes to the backend by state.", "gauge",
                 counts.map { ("{state=\"\($0.key.name)\"}", $0.value) }.sorted { $0.0 < $1.0 })
         }
-        if let requests = try? gateway.reporter.requests(SystemClock.now()) { page.add(requests) }
+        if let requests = try? requests() { page.add(requests) }
     }
 
-    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { ([], []) }
-    var unmatched: [UnmatchedRequests.Row]? { nil }
+    func presence() -> Presence {
+        let entries = environment.roster.entries
+        return Presence(
+            accounts: Set(entries.map(\.account)), nicks: Set(entries.map { $0.nick.lowercased() }),
+            devices: Set(entries.compactMap(\.device)))
+    }
+
+    /// Connections prove their devices before envelopes of them come.
+    var sealingDevices: Set<DeviceID> { [] }
+
+    func unmatchedRequests() throws -> [UnmatchedRequests.Row] {
+        throw AdminFailure("The backend of this gateway speaks IRC, and has no mapping. This is for HTTP backends.")
+    }
+
     var resetNotice: String { "Connected members have been notified." }
 
     // MARK: Requests
 
-    func requestRows(states: [RequestState], limit: Int, on gateway: Gateway) async throws -> [RequestRow] {
+    func requestRows(states: [RequestState], limit: Int) async throws -> [RequestRow] {
         let gate = environment.requests.gate
         return try store.requests(states: states, limit: limit).map {
             RequestRow(
                 id: "\($0.id)", state: $0.state.name, held: $0.state == .pending && gate.isHeld($0),
-                account: gateway.displayName(AccountID(text: $0.account)), target: $0.target, lines: $0.bodies.count,
+                account: displayName(AccountID(text: $0.account)), target: $0.target, lines: $0.bodies.count,
                 accepted: Table.time($0.acceptedAt), remoteID: $0.remoteID, reason: $0.reason)
         }
     }
 
-    func requestReport(_ id: UInt64, on gateway: Gateway) async throws -> RequestReport {
+    func requestReport(_ id: UInt64) async throws -> RequestReport {
         let request = try request(id)
         let isPending = request.state == .pending
         return RequestReport(
             id: "\(id)", state: request.state.name, held: isPending && environment.requests.gate.isHeld(request),
-            account: gateway.displayName(AccountID(text: request.account)),
-            recipient: gateway.displayName(AccountID(text: request.peer)), target: request.target, verb: request.verb,
+            account: displayName(AccountID(text: request.account)),
+            recipient: displayName(AccountID(text: request.peer)), target: request.target, verb: request.verb,
             lines: request.bodies.count, bytes: request.bodies.reduce(0) { $0 + $1.count },
             accepted: Table.time(request.acceptedAt), finished: request.finishedAt.map(Table.time),
             attempts: environment.requests.traces[id]?.attempts ?? 0, doubts: 0, remoteID: request.remoteID,
-            reason: request.reason, failures: [], waitsFor: isPending ? try waitsFor(request, gateway) : nil)
+            reason: request.reason, failures: [], waitsFor: isPending ? try waitsFor(request) : nil)
     }
 
-    func trace(_ id: UInt64, on gateway: Gateway) async throws -> Trace.Report {
+    func trace(_ id: UInt64) async throws -> Trace.Report {
         let request = try request(id)
         let trace = environment.requests.traces[id]
         return Trace.Report(
-            id: "\(id)", state: request.state.name, account: gateway.displayName(AccountID(text: request.account)),
+            id: "\(id)", state: request.state.name, account: displayName(AccountID(text: request.account)),
             target: request.target, events: Trace.events(request, trace),
-            waitsFor: request.state == .pending ? try waitsFor(request, gateway) : nil,
-            notes: Trace.notes(request, trace, isSidecar: gateway.role == .sidecar))
+            waitsFor: request.state == .pending ? try waitsFor(request) : nil,
+            notes: Trace.notes(request, trace, role: role))
     }
 
     /// - Throws: ``AdminFailure`` if this data directory has no such request.
@@ -181,7 +223,7 @@ struct IRCFront: ChatFront {
     }
 
     /// What a waiting request waits for, in words.
-    private func waitsFor(_ request: Request, _ gateway: Gateway) throws -> String {
+    private func waitsFor(_ request: Request) throws -> String {
         let outbox = environment.requests
         let holds = outbox.gate.holds
         let account = AccountID(text: request.account)
@@ -191,8 +233,8 @@ struct IRCFront: ChatFront {
         if outbox.gate.hasBegun(request.id) { return "the backend, which has not confirmed it yet" }
         if holds.contains(.request(request.id)) { return "an operator, who holds it: pawl queue release \(request.id)" }
         if holds.contains(.account(account)) {
-            return "an operator, who holds all of \(gateway.displayName(account)): "
-                + "pawl queue release --account \(gateway.displayName(account))"
+            return "an operator, who holds all of \(displayName(account)): "
+                + "pawl queue release --account \(displayName(account))"
         }
         if let before = try store.waitingRequests(of: account).first(where: {
             $0.peer == request.peer && $0.id < request.id && holds.contains(.request($0.id))
@@ -203,8 +245,10 @@ struct IRCFront: ChatFront {
         guard !entries.isEmpty else { return "its sender, who is not connected" }
         guard entries.contains(where: \.isPresent) else { return "the backend, which cannot be reached" }
         let peer = AccountID(text: request.peer)
-        if peer.roomName == nil, environment.peers == nil, !environment.roster.isPresent(peer) {
+        switch role {
+        case .front where peer.roomName == nil && !environment.roster.isPresent(peer):
             return "its recipient, who is not connected"
+        case .front, .sidecar: break
         }
         return "its turn: the connection is paced, and earlier messages are sent first"
     }
@@ -241,7 +285,7 @@ struct IRCFront: ChatFront {
             guard let subject else { return nil }
             let account = AccountID(text: subject.account)
             switch kind {
-            case .drop where !isNotified: gateway.notify(account, Notices.dropped(target: subject.target))
+            case .drop where !isNotified: notify(account, Notices.dropped(target: subject.target))
             case .retry: send(.requestsWaiting, to: Array(environment.roster.connections(of: account).prefix(1)))
             default: break
             }
@@ -271,11 +315,11 @@ struct IRCFront: ChatFront {
 
     // MARK: Configuration and end
 
-    /// The environment's settings are replaced for every protocol; nothing else is configured here.
-    func reload(_: PawlConfiguration) throws -> @Sendable () -> Void { {} }
+    func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
+        let settings = Assembly.ircSettings(configuration, as: role, network: environment.settings.network)
+        return { [environment] in environment.replace(settings) }
+    }
+
     func dismiss() {}
     func close() async {}
-
-    func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
-    func stop() async { await thread.stop() }
 }

@@ -5,7 +5,6 @@ import DeviceDirectory
 import DoubleRatchet
 import Envelope
 import HTTPServer
-import IRCGateway
 import JSONGateway
 import NIOCore
 import NIOPosix
@@ -13,6 +12,7 @@ import NIOSupport
 import Outbox
 import PawlConfiguration
 import Protection
+import Reports
 import RequestQueue
 import RequestQueueClient
 import StorePort
@@ -27,23 +27,16 @@ struct JSONFront: ChatFront {
 
     private var writes: WriteQueue { backend.writes }
 
-    var waitingJobs: Int { thread.depth }
-
-    func tick(_ records: [StoreChange]) { thread.submit([.tick, .record(records)]) }
-    func record(_ changes: [StoreChange]) { thread.submit([.record(changes)]) }
-    func reset(_ conversation: ConversationID) { thread.submit([.reset(conversation)]) }
-
-    func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
-
     /// Nothing: a request over HTTP ends with its answer, and a WebSocket carries the backend's frames only.
-    func notify(_: [ConnectionID], _: String) {}
+    func notify(_: AccountID, _: String) {}
 
     /// Nothing: calls check the directory each time.
-    func revokeProofs(of _: [ConnectionID], _: String) {}
+    func revokeProofs(of _: AccountID, _: String) {}
 
     // MARK: Names
 
     var foldsCase: Bool { false }
+    func displayName(_ account: AccountID) -> String { account.roomName ?? account.name }
     func names() -> any NameResolver { ExactNames() }
     func services(_ name: String) -> AccountID { .services(name) }
 
@@ -65,7 +58,8 @@ struct JSONFront: ChatFront {
             + observations.filter { kinds.contains($0.recipient) }.map { .room($0.target) }
     }
 
-    func connectionCount(of account: AccountID) -> Int { backend.environment.writes.sockets.count(of: account) }
+    /// WebSockets of an account; who is in a conversation, only the backend knows.
+    func connectionCount(of scope: AccountID) -> Int { backend.environment.writes.sockets.count(of: scope) }
 
     func peopleCount(in room: String, _ observations: [ObservationRow], among accounts: Set<AccountID>) -> Int {
         let writers = observations.filter { $0.target == room }.map { AccountID.services($0.sender) }
@@ -73,7 +67,7 @@ struct JSONFront: ChatFront {
         return Set(writers + members).intersection(accounts).count
     }
 
-    func knownConversations(_ observations: [ObservationRow], _ gateway: Gateway) -> KnownConversations {
+    func knownConversations(_ observations: [ObservationRow]) -> KnownConversations {
         let environment = backend.environment
         var known = KnownConversations(everyIsPrivate: environment.mapping.members == nil)
         for row in observations.sorted(by: { $0.lastSeen < $1.lastSeen }) {
@@ -90,7 +84,7 @@ struct JSONFront: ChatFront {
         for outsider in environment.conversations.outsiders(
             now: now, limit: .max, isBehind: environment.accounts.contains)
         {
-            known.addOutsider(gateway.displayName(outsider.account), to: .ofRoom(outsider.conversation))
+            known.addOutsider(displayName(outsider.account), to: .ofRoom(outsider.conversation))
         }
         return known
     }
@@ -100,7 +94,7 @@ struct JSONFront: ChatFront {
     func takeObservations(at time: Int64) -> [StoreChange] { backend.environment.observations.take(wall: time) }
     func giveBack(_ changes: [StoreChange]) { backend.environment.observations.giveBack(changes) }
 
-    func complete(_ report: inout StatusReport, on _: Gateway) async throws {
+    func complete(_ report: inout StatusReport) async throws {
         let counts = await writes.queue.report()
         report.requests = requests(counts)
         report.queue = [
@@ -132,14 +126,13 @@ struct JSONFront: ChatFront {
 
     /// The totals of requests, as the queue knows them.
     private func requests(_ report: APIClientQueue.Report) -> StatusReport.Requests {
-        let heldAccounts = gate.holds.compactMap { scope in
-            if case .account(let account) = scope { account.name } else { nil }
-        }
-        return StatusReport.Requests(
-            RequestCounts(report.counts, waiting: report.depth), held: report.census.held,
-            heldAccounts: heldAccounts.sorted(),
-            oldestSeconds: report.census.oldest.map { max(SystemClock.now().wall - $0, 0) / 1000 },
-            doubtful: report.counts.doubtful + report.census.doubtful, withoutLogin: report.census.withoutSession)
+        var requests = StatusReport.Requests(RequestCounts(report.counts, waiting: report.depth))
+        requests.held = report.census.held
+        requests.heldAccounts = gate.heldAccounts.map(\.name).sorted()
+        requests.setAge(sinceOldest: report.census.oldest)
+        requests.doubtful = report.counts.doubtful + report.census.doubtful
+        requests.withoutLogin = report.census.withoutSession
+        return requests
     }
 
     private func addQueueWarnings(to report: inout StatusReport, _ queue: APIClientQueue.Report) {
@@ -164,7 +157,7 @@ struct JSONFront: ChatFront {
         }
     }
 
-    func addMetrics(to page: inout MetricsPage, on _: Gateway) async {
+    func addMetrics(to page: inout MetricsPage) async {
         let report = await writes.queue.report()
         page.add(requests(report))
         page.family(
@@ -199,26 +192,27 @@ struct JSONFront: ChatFront {
             [("", backend.meters.upstreamConnections)])
     }
 
-    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { backend.environment.devices.seen }
-    var unmatched: [UnmatchedRequests.Row]? { backend.environment.unmatched.all }
+    func presence() -> Presence { Presence(devices: backend.environment.devices.seen.proven) }
+    var sealingDevices: Set<DeviceID> { backend.environment.devices.seen.sealing }
+    func unmatchedRequests() throws -> [UnmatchedRequests.Row] { backend.environment.unmatched.all }
 
     var resetNotice: String { "The gateway cannot notify people over HTTP: tell them yourself." }
 
     // MARK: Writes
 
-    func requestRows(states: [RequestState], limit: Int, on _: Gateway) async throws -> [RequestRow] {
+    func requestRows(states: [RequestState], limit: Int) async throws -> [RequestRow] {
         try await writes.rows(states: states, limit: limit, isHeld: holdsAll)
     }
 
     /// Whether an operator holds all writes of an account.
     private func holdsAll(of tenant: String) -> Bool { gate.holds.contains(.account(AccountID(text: tenant))) }
 
-    func requestReport(_ id: UInt64, on _: Gateway) async throws -> RequestReport {
+    func requestReport(_ id: UInt64) async throws -> RequestReport {
         let request = try writes.request(id)
         return try await RequestReport(request, writes, isHeld: request.isHeld || holdsAll(of: request.tenant))
     }
 
-    func trace(_ id: UInt64, on _: Gateway) async throws -> Trace.Report {
+    func trace(_ id: UInt64) async throws -> Trace.Report {
         try await Trace.Report(try writes.request(id), writes)
     }
 
@@ -283,7 +277,4 @@ struct JSONFront: ChatFront {
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void { try backend.reload(configuration) }
     func dismiss() { writes.dismiss() }
     func close() async { await writes.close() }
-
-    func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
-    func stop() async { await thread.stop() }
 }

@@ -15,32 +15,17 @@ struct BackendClient: APIClient {
     let identifier = "backend"
     let host: String
     let networkClient: any NetworkClient
-    private let credentials: KnownCredentials
     /// The form of the backend's refusals in the current mapping.
     private let refusal: @Sendable () -> RefusalForm
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 
-    init(
-        host: String, sender: UpstreamSender, credentials: KnownCredentials,
-        refusal: @escaping @Sendable () -> RefusalForm
-    ) {
-        (self.host, self.credentials, self.refusal) = (host, credentials, refusal)
+    init(host: String, sender: UpstreamSender, refusal: @escaping @Sendable () -> RefusalForm) {
+        (self.host, self.refusal) = (host, refusal)
         networkClient = BackendNetwork(host: host, sender: sender)
     }
 
-    /// The credential that came with the request, while that is known and accepted: a backend may recognise a repeated
-    /// request by its device. Nil for the account's most recent one.
-    func session(for request: APIClientQueueRequest) -> SessionKey? {
-        request.queued.mark.flatMap(credentials.key)
-    }
-
-    /// Whether a request with a refused credential waits for the next login of its account.
-    func waitsForLogin(_ request: APIClientQueueRequest, refused key: SessionKey) -> Bool {
-        request.queued.mark.map { credentials.waits(for: $0, refused: key, attempts: request.attempts) } ?? true
-    }
-
     /// Leaves out `Set-Cookie`: a cookie may be a credential.
-    func keepsHeader(_ name: String) -> Bool { name.lowercased() != "set-cookie" }
+    func keepsHeader(_ name: String) -> Bool { !WriteWaiters.isCookie(name) }
 
     /// Recognises a refusal of the backend itself, which is final, unlike that of a proxy.
     ///
@@ -67,7 +52,7 @@ struct BackendClient: APIClient {
     ) -> [EntityIdentifier] {
         guard !request.creates.isEmpty, let text = request.identifiers,
             let path = try? JSONPath(String(decoding: text, as: UTF8.self)),
-            let document = try? JSONDocument(ByteBuffer(bytes: Array(response.data))),
+            let document = try? JSONDocument(ByteBuffer(bytes: response.data)),
             let place = try? document.one(path), let remote = try? document.identifier(place, path.text)
         else { return [] }
         return request.creates.map { .both(type: $0.type, local: $0.local, remote: remote) }
@@ -85,10 +70,13 @@ struct BackendNetwork: NetworkClient {
 
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
         guard request.url.hasPrefix(host) else { throw .badURL }
-        let fields = request.headers.filter { $0.name != QueuedRequest.markField }
-        let head = RequestHead(
-            request.method.name, String(request.url.dropFirst(host.count)),
-            headers: HeaderFields(fields.map { HeaderFields.Field($0.name, $0.value) }))
+        var fields: [HeaderFields.Field] = []
+        fields.reserveCapacity(request.headers.count + 2)
+        for header in request.headers where header.name != QueuedRequest.markField {
+            fields.append(HeaderFields.Field(header.name, header.value))
+        }
+        let target = String(Substring(request.url.utf8.dropFirst(host.utf8.count)))
+        let head = RequestHead(request.method.name, target, headers: HeaderFields(fields))
         do {
             let answer = try await sender.send(
                 head, ByteBuffer(bytes: request.body), timeout: .milliseconds(request.timeoutInterval),

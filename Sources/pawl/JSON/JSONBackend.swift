@@ -4,8 +4,6 @@ import DeviceDirectory
 import Devices
 import DoubleRatchet
 import HTTPServer
-import IRCGateway
-import IRCServer
 import JSONGateway
 import MappingFile
 import NIOCore
@@ -28,13 +26,15 @@ struct JSONBackend: Sendable {
     ///
     /// - Throws: an error of the mapping or of the store.
     static func environment(
-        _ configuration: PawlConfiguration, _ shared: IRCEnvironment, _ store: any Store, sealer: StorageSealer
+        _ configuration: PawlConfiguration, _ tables: SharedTables, _ directory: DirectoryCache, _ store: any Store,
+        sealer: StorageSealer
     ) throws -> JSONEnvironment {
         let environment = JSONEnvironment(
-            mapping: try mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
-            latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryCache(),
+            mapping: try mapping(configuration), texts: Assembly.httpTexts(configuration), policies: tables.policies,
+            latches: tables.latches, directory: directory,
             writes: WriteTables(
-                keys: WriteKeys(secret: sealer.secret(for: "names of writes")), opened: shared.requests.traces),
+                keys: WriteKeys(secret: sealer.secret(for: "names of writes")), opened: tables.outbox.traces,
+                tally: tables.tally),
             answerLimit: configuration.limits.answerBytes)
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
         return environment
@@ -48,30 +48,33 @@ struct JSONBackend: Sendable {
         return settings
     }
 
-    /// Where credentials are kept between two logins.
-    static func credentials(_ configuration: PawlConfiguration, _ sealer: StorageSealer) -> SessionCredentials {
+    /// The credentials of accounts, with those that an earlier process has stored.
+    static func credentials(
+        _ configuration: PawlConfiguration, _ environment: JSONEnvironment, stored: [ExactText: [UInt8]],
+        _ sealer: StorageSealer
+    ) -> AccountCredentials {
         switch configuration.queueCredentials {
-        case .memory: .memory
-        case .sealed: .sealed(CredentialSealer(sealer: sealer))
+        case .memory: AccountCredentials(environment.credentials)
+        case .sealed:
+            AccountCredentials(environment.credentials, sealer: CredentialSealer(sealer: sealer), stored: stored)
         }
     }
 
     /// Creates the queue of writes on a commit thread, and makes it the addressee of the queue's turns.
     ///
     /// - Parameters:
-    ///   - sessions: the credentials that were stored, which the queue's machine knows to be present.
+    ///   - credentials: those of accounts. The queue's machine knows which accounts have one.
     ///   - sender: the connections over which writes are sent.
     init(
         _ configuration: PawlConfiguration, _ environment: JSONEnvironment, _ store: any Store,
-        _ thread: JSONFront.Thread, credentials: SessionCredentials, sessions: [ExactText: SessionKey],
-        sender: UpstreamSender, meters: HTTPMeters
+        _ thread: JSONFront.Thread, credentials: AccountCredentials, sender: UpstreamSender, meters: HTTPMeters
     ) {
         (self.environment, self.meters) = (environment, meters)
         let driver = CommitLoopQueue(on: sender.eventLoop, thread: thread, clock: SystemClock.now)
         thread.register(driver, as: JSONParticipants<SystemRandomSource>.sender)
         writes = WriteQueue(
             store: store.queueTables, driver: driver, host: Self.host(configuration.upstream.url),
-            credentials: credentials, sessions: sessions, sender: sender, environment: environment,
+            credentials: credentials, sender: sender, environment: environment,
             submit: { thread.submit($0) })
     }
 
@@ -89,7 +92,7 @@ struct JSONBackend: Sendable {
     /// - Throws: an error of the mapping.
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let mapping = try Self.mapping(configuration)
-        let texts = Assembly.ircSettings(configuration, as: .front, network: "").texts
+        let texts = Assembly.httpTexts(configuration)
         let limit = configuration.limits.answerBytes
         return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
     }
@@ -99,7 +102,7 @@ struct JSONBackend: Sendable {
         let writes = writes
         services.loggedIn = { writes.loggedIn($0, $1) }
         services.findWrite = { writes.find($0, $1, $2, by: $3) }
-        services.enqueue = { writes.enqueue($0, $1) }
+        services.enqueue = { writes.enqueue($0, $1, $2) }
         services.await = { writes.await($0, $1) }
     }
 }

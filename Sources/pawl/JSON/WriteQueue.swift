@@ -13,7 +13,7 @@ final class WriteQueue: Sendable {
     let store: any QueueReading
     private let tables: WriteTables
     private let submit: @Sendable ([JSONJob]) -> Void
-    private let credentials: KnownCredentials
+    private let credentials: AccountCredentials
     /// The queue, for its own event handler; nil once it is closed.
     private let made = Shared<APIClientQueue?>(nil)
 
@@ -21,23 +21,19 @@ final class WriteQueue: Sendable {
 
     /// - Parameters:
     ///   - store: the tables that the commit loop writes.
-    ///   - sessions: the credentials that were stored, which the queue's machine knows to be present.
-    ///   - environment: the state that exchanges share. A credential that the backend refuses is looked up again there.
+    ///   - credentials: those of accounts. The queue's machine knows which accounts have one.
+    ///   - environment: the state that exchanges share.
     ///   - submit: hands jobs to the commit thread.
     init(
-        store: any QueueReading, driver: any QueueDriver, host: String, credentials: SessionCredentials,
-        sessions: [ExactText: SessionKey], sender: UpstreamSender, environment: JSONEnvironment,
-        submit: @escaping @Sendable ([JSONJob]) -> Void
+        store: any QueueReading, driver: any QueueDriver, host: String, credentials: AccountCredentials,
+        sender: UpstreamSender, environment: JSONEnvironment, submit: @escaping @Sendable ([JSONJob]) -> Void
     ) {
-        (self.store, self.submit) = (store, submit)
+        (self.store, self.credentials, self.submit) = (store, credentials, submit)
         tables = environment.writes
-        let own = KnownCredentials(environment.credentials)
-        self.credentials = own
         let (queueBox, tables) = (made, environment.writes)
         queue = APIClientQueue(
-            client: BackendClient(host: host, sender: sender, credentials: own) { environment.mapping.refusal },
-            store: store, driver: driver, credentials: credentials, sessions: sessions, keepsOutcomes: true,
-            deliversOutcomes: false
+            client: BackendClient(host: host, sender: sender) { environment.mapping.refusal },
+            store: store, driver: driver, credentials: credentials, keepsOutcomes: true, deliversOutcomes: false
         ) { event in
             switch event {
             case .sent(let token): tables.traces.sent(token, at: SystemClock.now().wall)
@@ -46,12 +42,6 @@ final class WriteQueue: Sendable {
                 tables.waiters.note(reply, to: token)
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
-                // If the account has shown another credential, as from another device, its writes continue with that.
-                if let (digest, key) = own.another(of: tenant, than: tables.waiters.shown(by: tenant)) {
-                    tables.waiters.show(digest, of: tenant)
-                    queueBox.withLock { $0 }?.setSession(key, for: tenant)
-                    return
-                }
                 // A client that was notified of the failure cannot repeat the write without an idempotency key.
                 for request in tables.waiters.refuse(tenant, outcome, waiting) where request.isAnonymous {
                     let queue = queueBox.withLock { $0 }
@@ -71,9 +61,9 @@ final class WriteQueue: Sendable {
     }
 
     private func shown(_ credential: Credential, _ mark: String, cookies: [String] = [], by account: String) {
-        credentials.remember(mark, of: account, credential.digest, SessionKey(credential, cookies: cookies))
-        tables.waiters.show(credential.digest, of: account)
-        queue.setSession(SessionKey(credential), for: account)
+        let isNew = credentials.show(credential, mark, cookies: cookies, by: account)
+        tables.waiters.forgetRefusal(of: account)
+        if isNew { queue.credentialsChanged(of: account) }
     }
 
     /// Looks up an earlier write with the same key. A dead one is sent again.
@@ -83,11 +73,13 @@ final class WriteQueue: Sendable {
     }
 
     /// Queues a write, with its text to seal.
-    func enqueue(_ connection: ConnectionID, _ write: QueuedWrite) {
+    ///
+    /// - Parameter waiter: is notified of the outcome; nil if the client is answered before.
+    func enqueue(_ connection: ConnectionID, _ write: QueuedWrite, _ waiter: WriteWaiter?) {
         let mark = tables.keys.mark(of: write.credential)
         shown(write.credential, mark, cookies: write.cookies, by: write.account.text)
         let token = queue.makeToken()
-        tables.waiters.expect(token)
+        tables.waiters.expect(token, waiter)
         submit([.write(WriteJob(connection: connection, token: token, write: write, mark: mark))])
     }
 
@@ -107,8 +99,7 @@ final class WriteQueue: Sendable {
     ///
     /// If the backend refuses the write's credential, the client is notified at once. A write with an idempotency key
     /// of its client continues to wait for the next login.
-    func await(_ token: RequestToken, _ done: @escaping @Sendable (WriteOutcome) -> Void) {
-        let waiter = WriteWaiter(done)
+    func await(_ token: RequestToken, _ waiter: WriteWaiter) {
         switch tables.waiters.add(waiter, for: token) {
         case .waits: break
         case .asks: ask(token, waiter)

@@ -1,6 +1,5 @@
 // Forecasts the effect of a policy on the known conversations.
 
-import IRCGateway
 import JSONGateway
 import Protection
 import RequestQueue
@@ -13,23 +12,34 @@ extension Gateway {
 
     /// Returns the observed conversations, and the rooms that have members now.
     func knownConversations(_ observations: [ObservationRow]) -> [KnownConversation] {
-        Array(front.knownConversations(observations, self).all.values)
+        Array(front.knownConversations(observations).all.values)
     }
 
-    /// Returns what other policies would protect for good. Empty in a sidecar, which asks its user about each room.
-    func latchForecast(to new: PolicySnapshot) throws -> LatchForecast {
+    /// Forecasts what a change of the policies would protect for good.
+    ///
+    /// Empty in a sidecar, which asks its user about each room.
+    func latchForecast(_ change: (inout PolicySnapshot) -> Void) throws -> LatchForecast {
         try writeDown()
-        return latchForecast(to: new, try store.observations(limit: Self.observationLimit))
+        var changed = tables.policies.snapshot
+        change(&changed)
+        return latchForecast(to: changed, try store.observations(limit: Self.observationLimit))
     }
 
     func latchForecast(to new: PolicySnapshot, _ observations: [ObservationRow]) -> LatchForecast {
-        guard role == .front else { return LatchForecast() }
-        return LatchForecast(
-            knownConversations(observations), from: environment.policies.snapshot, to: new, environment.latches)
+        switch parts {
+        case .front:
+            LatchForecast(knownConversations(observations), from: tables.policies.snapshot, to: new, tables.latches)
+        case .sidecar: LatchForecast()
+        }
     }
 
-    /// Returns the question whether to protect conversations for good.
-    func question(_ forecast: LatchForecast, _ words: String, asJSON: Bool) throws -> AdminAnswer {
+    /// Asks before conversations are protected for good.
+    ///
+    /// - Returns: the question; nil if there is nothing to ask, or if the operator has agreed.
+    func question(
+        _ forecast: LatchForecast, _ words: String, asJSON: Bool, unless isAgreed: @autoclosure () -> Bool
+    ) throws -> AdminAnswer? {
+        guard !forecast.rises.isEmpty, !isAgreed() else { return nil }
         var answer = question(forecast.question, words)
         if asJSON { answer.out = try AdminAnswer.json(forecast).out }
         return answer

@@ -1,7 +1,6 @@
 // Single requests as the admin commands see them.
 
 import CommitLoop
-import IRCGateway
 import NIOSupport
 import Outbox
 import Protection

@@ -1,7 +1,7 @@
 // A running gateway as the admin commands see it.
 
+import DeviceDirectory
 import Foundation
-import IRCGateway
 import Logging
 import NIOSupport
 import PawlConfiguration
@@ -14,8 +14,8 @@ import Synchronization
 
 /// The interface of a running gateway to the admin commands.
 final class Gateway: Sendable {
-    let role: Assembly.Role
-    let environment: IRCEnvironment
+    let parts: RoleParts
+    let tables: SharedTables
     let store: any Store
     let front: any ChatFront
     let server: any ChatServer
@@ -26,6 +26,7 @@ final class Gateway: Sendable {
     let startedAt: Int64
     let dataDirectory: String
     let confirmations = Confirmations()
+    let stateChanges: StateChanges
     /// Writes store, key and queue into one file.
     let writeBackup: @Sendable (String) throws -> Void
     private let configuration: Mutex<PawlConfiguration>
@@ -33,26 +34,28 @@ final class Gateway: Sendable {
     private let started: PawlConfiguration
     /// The digests of the configured files at the last reading.
     private let files: Mutex<ConfiguredFiles>
-    private let reloadConfiguration: @Sendable () throws -> PawlConfiguration
+    private let readAgain: @Sendable () throws -> ReadConfiguration
     private let requestStop: @Sendable () -> Void
     static let fromConfiguration = "from the configuration"
     /// The origin of the policy in force, which explains why the file may have no effect.
     private let policySource: Mutex<String>
 
     init(
-        role: Assembly.Role, environment: IRCEnvironment, store: any Store, front: any ChatFront,
+        parts: RoleParts, tables: SharedTables, store: any Store, front: any ChatFront,
         server: any ChatServer, health: StoreHealth,
-        probeStore: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
+        stateChanges: StateChanges, probeStore: @escaping @Sendable () -> Void, logger: Logger,
+        configuration: PawlConfiguration,
         policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
-        reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
+        readAgain: @escaping @Sendable () throws -> ReadConfiguration, requestStop: @escaping @Sendable () -> Void
     ) {
-        self.role = role
-        self.environment = environment
+        self.parts = parts
+        self.tables = tables
         self.store = store
         self.front = front
         self.server = server
         self.health = health
+        self.stateChanges = stateChanges
         self.probeStore = probeStore
         self.logger = logger
         self.configuration = Mutex(configuration)
@@ -60,9 +63,9 @@ final class Gateway: Sendable {
         files = Mutex(ConfiguredFiles(configuration))
         self.policySource = Mutex(policySource)
         self.writeBackup = writeBackup
-        reloadConfiguration = reload
+        self.readAgain = readAgain
         self.requestStop = requestStop
-        reporter = Reporter(environment: environment, store: store)
+        reporter = Reporter(policies: tables.policies, tally: tables.tally, store: store)
         startedAt = SystemClock.now().wall
         dataDirectory = configuration.data
     }
@@ -77,11 +80,12 @@ final class Gateway: Sendable {
         do {
             report = try reporter.status(
                 upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
+                published: deviceOwners.reduce(0) { $0 + $1.entry.published.count },
                 connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
         } catch {
             throw AdminFailure(storeProblem ?? error.message)
         }
-        try await front.complete(&report, on: self)
+        try await front.complete(&report)
         if let problem = storeProblem {
             report.warnings.insert("Messages that have to be stored are refused. \(problem)", at: 0)
         }
@@ -100,7 +104,7 @@ final class Gateway: Sendable {
     /// Takes the counters that are in memory, to be stored or given back.
     func unstored() -> [StoreChange] {
         let now = SystemClock.now().wall
-        return environment.tally.rows(at: now) + front.takeObservations(at: now)
+        return tables.tally.rows(at: now) + front.takeObservations(at: now)
     }
 
     /// Stores the counters that are in memory.
@@ -116,7 +120,7 @@ final class Gateway: Sendable {
 
     /// Returns counters that could not be stored to memory.
     func giveBack(_ changes: [StoreChange]) {
-        environment.tally.giveBack(changes)
+        tables.tally.giveBack(changes)
         front.giveBack(changes)
     }
 
@@ -136,7 +140,7 @@ final class Gateway: Sendable {
                     : .removeRecord(.policyWithRooms, name: account.text))
         }
         try commit(changes + [audit("policy", detail)])
-        environment.policies.update { snapshot in
+        tables.policies.update { snapshot in
             if let account {
                 snapshot.set(policy, for: account, withRooms: withRooms)
             } else if let policy {
@@ -144,6 +148,7 @@ final class Gateway: Sendable {
             }
         }
         if account == nil { policySource.withLock { $0 = "set by an operator" } }
+        stateChanges.signal()
         logger.notice("policy changed", metadata: ["scope": .string(account == nil ? "everyone" : "account")])
     }
 
@@ -153,21 +158,19 @@ final class Gateway: Sendable {
         let detail =
             isRoom ? displayName(conversation.first) : "\(conversation.first.name) and \(conversation.second.name)"
         try commit([.removeConversation(conversation), audit("reset", detail)])
-        environment.latches.reset(conversation)
+        tables.latches.reset(conversation)
         front.reset(conversation)
+        stateChanges.signal()
         if isRoom {
-            return notify(conversation.first, "An operator has reset the protection of \(detail).")
+            return front.notify(conversation.first, "An operator has reset the protection of \(detail).")
         }
         let text = "An operator has reset the protection of your conversation with "
-        notify(conversation.first, text + displayName(conversation.second) + ".")
-        notify(conversation.second, text + displayName(conversation.first) + ".")
+        front.notify(conversation.first, text + displayName(conversation.second) + ".")
+        front.notify(conversation.second, text + displayName(conversation.first) + ".")
     }
 
     /// The name of an account for people: for a connection without a login its nick.
-    func displayName(_ account: AccountID) -> String {
-        guard !account.isVerified else { return account.roomName ?? account.name }
-        return environment.roster.nicks(of: account).first ?? account.name
-    }
+    func displayName(_ account: AccountID) -> String { front.displayName(account) }
 
     /// Returns the account of an operator's text: a services account, or the nick of a connected person without one.
     func account(named name: String) -> AccountID { front.names().account(name) }
@@ -177,13 +180,6 @@ final class Gateway: Sendable {
 
     /// Returns the room of an operator's text.
     func room(_ name: String) -> AccountID { front.names().room(name) }
-
-    func notify(_ account: AccountID, _ text: String) {
-        let connections =
-            account.roomName.map(environment.rooms.connections)
-            ?? environment.roster.entries.filter { $0.account == account }.map(\.connection)
-        front.notify(connections, text)
-    }
 
     func commit(_ changes: [StoreChange]) throws {
         for case let failure? in try store.commit([changes]) { throw AdminFailure(failure.message) }
@@ -197,44 +193,44 @@ final class Gateway: Sendable {
         AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail)
     }
 
-    /// Reads the configured policy again, and forecasts what it would protect for good.
-    func configuredPolicy() throws -> (policy: Policy, forecast: LatchForecast) {
-        let policy = Assembly.policy(try reloadConfiguration(), as: role)
-        return (policy, try forecast(ofConfigured: policy))
-    }
-
-    private func forecast(ofConfigured policy: Policy) throws -> LatchForecast {
-        guard policySource.withLock({ $0 == Self.fromConfiguration }) else { return LatchForecast() }
-        var changed = environment.policies.snapshot
-        changed.everyone = policy
-        return try latchForecast(to: changed)
-    }
-
-    /// Reads the configuration again; a wrong one is refused and the old one kept.
+    /// Reads the configuration again, with the files that it names. Nothing is in force yet.
     ///
-    /// - Parameter agreed: the policy that may protect conversations for good, because an operator has agreed to it.
+    /// - Throws: an error that names the fault; the old configuration stays.
+    func prepareReload() throws -> Reload {
+        let read = try readAgain()
+        let policy = role.policy(read.configuration)
+        var forecast = LatchForecast()
+        if policySource.withLock({ $0 == Self.fromConfiguration }) {
+            forecast = try latchForecast { $0.everyone = policy }
+        }
+        return Reload(
+            read: read, files: ConfiguredFiles(read.configuration), policy: policy, forecast: forecast,
+            replaceFront: try front.reload(read.configuration))
+    }
+
+    /// Puts a configuration in force that was read again.
+    ///
+    /// - Parameter isAgreed: whether an operator has agreed to what the policy protects for good.
     /// - Returns: the changes in words.
-    func reload(agreed: Policy? = nil) throws -> [String] {
-        let new = try reloadConfiguration()
-        let policy = Assembly.policy(new, as: role)
-        let forecast = policy == agreed ? LatchForecast() : try forecast(ofConfigured: policy)
+    func reload(_ reload: Reload, isAgreed: Bool = false) throws -> [String] {
+        let new = reload.read.configuration
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
         let waiting = Set(new.differences(from: started).map(\.name))
-        let read = ConfiguredFiles(new)
-        let contents = read.changes(since: files.withLock { $0 })
-        let replace = try front.reload(new)
-        environment.replace(Assembly.ircSettings(new, as: role, network: environment.settings.network))
-        replace()
+        let contents = reload.files.changes(since: files.withLock { $0 })
+        reload.read.replaceEndpoints()
+        reload.replaceFront()
         configuration.withLock { $0 = new }
-        files.withLock { $0 = read }
+        files.withLock { $0 = reload.files }
+        defer { stateChanges.signal() }
         let names = differences.map(\.name) + contents.map(\.name)
         try commit([audit("reload", names.joined(separator: " "))])
         logger.notice("configuration reloaded")
-        let policyKey = role == .front ? "policy" : "sidecar.require"
-        let adopted = adopt(policy, forecast, isNew: differences.contains { $0.name == policyKey })
+        let adopted = adopt(
+            reload.policy, isAgreed ? LatchForecast() : reload.forecast,
+            isNew: differences.contains { $0.name == role.policyKey })
         return (adopted.map { [$0] } ?? [])
-            + differences.filter { $0.name != policyKey }.map { difference in
+            + differences.filter { $0.name != role.policyKey }.map { difference in
                 guard difference.needsRestart, !waiting.contains(difference.name) else { return "\(difference)" }
                 return "\(difference.name): \(difference.before) → \(difference.after) (in force; no restart needed)"
             } + contents.map(\.text)
@@ -247,7 +243,7 @@ final class Gateway: Sendable {
     ///   - isNew: whether it has changed in the configuration.
     /// - Returns: the outcome in words; nil if nothing has changed.
     private func adopt(_ new: Policy, _ forecast: LatchForecast, isNew: Bool) -> String? {
-        let inForce = environment.policies.snapshot.everyone
+        let inForce = tables.policies.snapshot.everyone
         guard policySource.withLock({ $0 == Self.fromConfiguration }) else {
             return isNew
                 ? "policy: \(new.name) is configured, but the policy that an operator has set stays: \(inForce.name)"
@@ -262,11 +258,19 @@ final class Gateway: Sendable {
             logger.warning("\(text)")
             return text
         }
-        guard new.takesPart || environment.latches.isEmpty else {
+        guard new.takesPart || tables.latches.isEmpty else {
             return "policy: off is not applied, because conversations are protected; reset them first"
         }
-        environment.policies.update { $0.everyone = new }
+        tables.policies.update { $0.everyone = new }
         return "policy: \(new.name) (applied)"
+    }
+
+    /// Returns a question that the operator has to confirm.
+    func question(_ text: String, _ words: String) -> AdminAnswer {
+        let token = confirmations.issue(for: words)
+        return AdminAnswer(
+            exit: ExitStatus.needsConfirmation, out: "", error: "\(text) To confirm, add: --confirm \(token)",
+            confirmation: token)
     }
 
     /// Accepts no more clients, and stops the process when the last one has disconnected.
@@ -274,6 +278,7 @@ final class Gateway: Sendable {
         logger.notice("draining")
         try? commit([audit("drain", "")])
         await server.drain()
+        stateChanges.signal()
         let stop = requestStop
         let server = server
         Task {
@@ -281,6 +286,23 @@ final class Gateway: Sendable {
             stop()
         }
     }
+}
+
+/// A configuration that was read again. It is not in force.
+struct ReadConfiguration: Sendable {
+    var configuration: PawlConfiguration
+    /// Puts its certificates and its backend in force.
+    var replaceEndpoints: @Sendable () -> Void
+}
+
+/// A reload that is prepared: everything that can fail has been read.
+struct Reload: Sendable {
+    fileprivate let read: ReadConfiguration
+    fileprivate let files: ConfiguredFiles
+    let policy: Policy
+    /// What the policy would protect for good.
+    let forecast: LatchForecast
+    fileprivate let replaceFront: @Sendable () -> Void
 }
 
 /// Random tokens that confirm an act. Each is valid once and for two minutes.

@@ -1,7 +1,6 @@
 // The lifecycle of a gateway as one service: start, announce that it is ready, tick, stop.
 
 import Foundation
-import IRCGateway
 import JSONGateway
 import Logging
 import NIOCore
@@ -25,14 +24,13 @@ struct GatewayService: Service {
         let gateway = assembled.gateway
         let addresses = try await gateway.server.start()
         let admin = try await AdminServer.start(
-            path: assembled.configuration.admin.socket, group: assembled.group
-        ) { words in await AdminGrammar.perform(words, on: gateway) }
+            path: assembled.configuration.admin.socket, group: assembled.group, service: AdminService(gateway))
         let metrics = await startMetrics(gateway)
         let listening = zip(assembled.configuration.listen, addresses)
             .map { "\($0.scheme.rawValue)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
         announce(
             "pawl is ready: \(listening) in front of \(assembled.configuration.upstream.url), policy "
-                + "\(gateway.environment.policies.snapshot.everyone.name)")
+                + "\(gateway.tables.policies.snapshot.everyone.name)")
         let loop = Task { try await tick(gateway) }
         try? await gracefulShutdown()
         loop.cancel()
@@ -42,7 +40,7 @@ struct GatewayService: Service {
         await gateway.front.close()
         await admin.stop()
         await metrics?.stop()
-        gateway.front.record(gateway.environment.tally.rows(at: SystemClock.now().wall))
+        gateway.front.record(gateway.tables.tally.rows(at: SystemClock.now().wall))
         try? await gateway.front.drain()
         await gateway.front.stop()
         assembled.completeStore()

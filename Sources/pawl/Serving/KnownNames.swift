@@ -3,7 +3,6 @@
 
 import DeviceDirectory
 import Foundation
-import IRCGateway
 import JSONGateway
 import NIOSupport
 import PawlConfiguration
@@ -35,8 +34,7 @@ struct KnownNames {
     init(_ gateway: Gateway) throws {
         try gateway.writeDown()
         self.gateway = gateway
-        let environment = gateway.environment
-        configured = Set(environment.policies.snapshot.accounts.keys)
+        configured = Set(gateway.tables.policies.snapshot.accounts.keys)
         observations = try gateway.store.observations(limit: 100_000)
         let contents = try gateway.store.load()
         latched = contents.conversations.map(\.id)
@@ -47,11 +45,9 @@ struct KnownNames {
                 nicks.insert(row.name)
             }
         }
-        add(environment.roster.entries.map(\.account))
         add(contents.devices.map(\.account))
         add(latched.flatMap { [$0.first, $0.second] })
-        add(environment.directory?.all.map(\.account) ?? [])
-        add(environment.rooms.sizes.keys.map { .room($0.text) })
+        add(gateway.deviceOwners.map(\.account))
         add(gateway.front.knownNames(observations))
     }
 
@@ -133,7 +129,7 @@ struct KnownNames {
     ///   - scope: an account, a room, or nil for everyone without a policy of their own.
     ///   - withRooms: whether an account's policy applies in rooms too.
     func coverage(of scope: AccountID?, withRooms: Bool = false) -> Coverage {
-        let policies = gateway.environment.policies.snapshot.accounts
+        let policies = gateway.tables.policies.snapshot.accounts
         let known = gateway.knownConversations(observations)
         guard let scope else {
             let people = accounts.filter { policies[$0] == nil }.count + (foldsCase ? nicks.count : 0)
@@ -144,15 +140,13 @@ struct KnownNames {
         }
         if let room = scope.roomName {
             return Coverage(
-                people: people(in: room), connections: gateway.environment.rooms.connections(in: room).count,
+                people: people(in: room), connections: gateway.front.connectionCount(of: scope),
                 conversations: rooms.contains(scope) ? 1 : 0)
         }
-        let connections =
-            gateway.front.connectionCount(of: scope)
         let observed = known.filter { ($0.isPrivate || withRooms) && $0.people.contains(scope) }.map(\.id)
         let pairs = latched.filter { $0.first == scope || $0.second == scope }
         return Coverage(
-            people: accounts.contains(scope) ? 1 : 0, connections: connections,
+            people: accounts.contains(scope) ? 1 : 0, connections: gateway.front.connectionCount(of: scope),
             conversations: Set(observed + pairs).count)
     }
 

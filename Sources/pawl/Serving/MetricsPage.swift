@@ -4,7 +4,6 @@
 // exporter would add a second registry of the same numbers and of those that the store has.
 
 import HTTPServer
-import IRCGateway
 import JSONGateway
 import NIOSupport
 import Protection
@@ -22,8 +21,8 @@ struct MetricsPage {
     static func text(_ gateway: Gateway) async -> String {
         var page = MetricsPage()
         page.addGateway(gateway)
-        await gateway.front.addMetrics(to: &page, on: gateway)
-        let policy = gateway.environment.policies.snapshot.everyone
+        await gateway.front.addMetrics(to: &page)
+        let policy = gateway.tables.policies.snapshot.everyone
         page.family(
             "pawl_policy", "The policy for everyone.", "gauge",
             Policy.allCases.map { ("{policy=\"\($0.name)\"}", $0 == policy ? 1 : 0) })
@@ -37,17 +36,13 @@ struct MetricsPage {
     }
 
     private mutating func addGateway(_ gateway: Gateway) {
-        let environment = gateway.environment
         family(
             "pawl_events_total", "What became of messages, lines and connections.", "counter",
-            environment.tally.all.map { ("{event=\"\($0.kind.name)\"}", $0.count) })
+            gateway.tables.tally.all.map { ("{event=\"\($0.kind.name)\"}", $0.count) })
         family("pawl_downstreams_active", "Clients connected now.", "gauge", [("", gateway.server.connectionCount)])
         family(
-            "pawl_people_present", "Registered people behind the gateway now.", "gauge",
-            [("", environment.roster.count)])
-        family(
             "pawl_conversations_latched", "Protected conversations.", "gauge",
-            [("", environment.latches.count)])
+            [("", gateway.tables.latches.count)])
         family(
             "pawl_store_failing", "Whether a store cannot commit, as with a full disk or a deleted directory.",
             "gauge",

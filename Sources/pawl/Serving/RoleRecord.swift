@@ -4,12 +4,17 @@
 //
 // A sidecar pins keys by names of one network, so its directory serves that network only. `upstream.earlier_networks`
 // lists names under which older envelopes are still opened.
+//
+// A gateway's directory is for one chat protocol too: the queue of an HTTP gateway would send stored messages of IRC as
+// HTTP requests. Versions before this record stored no protocol; then the requests and keys in the store tell it, and a
+// store without any is for the backend that is configured now.
 
 import Devices
 import PawlConfiguration
+import RequestQueue
 import StorePort
 
-/// The role and the network that a store was first opened with.
+/// The role, the network and the chat protocol that a store was first opened with.
 enum RoleRecord {
     /// The network of a store.
     struct Network: Equatable {
@@ -18,11 +23,14 @@ enum RoleRecord {
         var notice: String?
     }
 
-    /// Records the network of a new store, and refuses a store of another role or network.
+    /// The name of the record of a gateway's chat protocol, beside ``RecordRow/network``.
+    static let chatProtocol = "protocol"
+
+    /// Records what a new store is for, and refuses a store that is for something else.
     ///
     /// - Throws: ``AdminFailure`` that names the remedy.
     static func check(
-        _ role: Assembly.Role, _ upstream: PawlConfiguration.Upstream, _ store: any Store, directory: String, now: Int64
+        _ role: Role, _ upstream: PawlConfiguration.Upstream, _ store: any Store, directory: String, now: Int64
     ) throws -> Network {
         let record = try store.record(.ownDevices, name: RecordRow.network)
         let hosted = try store.load().devices.contains { $0.account != .own }
@@ -42,14 +50,28 @@ enum RoleRecord {
     private static func front(
         _ upstream: PawlConfiguration.Upstream, _ store: any Store, hosted: Bool, directory: String, now: Int64
     ) throws -> Network {
-        if let known = try name(in: store) {
+        let chat = upstream.url.scheme.chat
+        let known = try name(in: store)
+        if let known {
             guard upstream.network == nil || upstream.network == known else {
                 throw mismatch(known, upstream.network ?? "", directory)
             }
+        }
+        let recorded = try recordedProtocol(in: store, directory)
+        if let holder = try recorded ?? protocolOfContents(store), holder != chat {
+            throw AdminFailure(
+                "The data directory \(directory) belongs to a gateway in front of a backend that speaks \(holder.title), "
+                    + "and the backend in upstream.url speaks \(chat.title). Messages that wait for one cannot be sent to "
+                    + "the other. Name another directory with --data.")
+        }
+        let row = RecordRow(kind: .network, name: chatProtocol, value: Array(chat.stored.utf8))
+        let change: [StoreChange] = recorded == nil ? [.putRecord(row)] : []
+        if let known {
+            if !change.isEmpty { try commit(change, to: store) }
             return Network(name: known, notice: nil)
         }
         let name = upstream.network ?? upstream.url.host
-        try fix(name, in: store, actor: "pawl", detail: name, now: now)
+        try fix(name, in: store, actor: "pawl", detail: name, now: now, with: change)
         var notice =
             "The name of the network is fixed in the store as \(name). It is bound to every sealed message, and does not "
             + "change with the address of the backend."
@@ -67,7 +89,7 @@ enum RoleRecord {
         let name = upstream.network ?? upstream.url.host
         guard let row else {
             let row = RecordRow(kind: .ownDevices, name: RecordRow.network, value: Array(name.utf8))
-            for case let failure? in try store.commit([[.putRecord(row)]]) { throw AdminFailure(failure.message) }
+            try commit([.putRecord(row)], to: store)
             return Network(name: name, notice: nil)
         }
         let known = String(decoding: row.value, as: UTF8.self)
@@ -85,13 +107,46 @@ enum RoleRecord {
         try store.record(.network, name: RecordRow.network).map { String(decoding: $0.value, as: UTF8.self) }
     }
 
+    /// Reads the recorded protocol; nil if a version before this record wrote the store.
+    ///
+    /// - Throws: ``AdminFailure`` for a protocol that this version does not know.
+    private static func recordedProtocol(
+        in store: any Store, _ directory: String
+    ) throws -> PawlConfiguration.Endpoint.Chat? {
+        guard let row = try store.record(.network, name: chatProtocol) else { return nil }
+        guard let chat = PawlConfiguration.Endpoint.Chat(stored: row.value) else {
+            throw AdminFailure(
+                "The data directory \(directory) belongs to a gateway for a chat protocol that this version does not know. "
+                    + "Start the newer pawl that wrote it, or name another directory with --data.")
+        }
+        return chat
+    }
+
+    /// Returns the protocol of the requests and keys in a store; nil if there are none.
+    ///
+    /// One request of IRC among those of HTTP is enough for IRC: the queue would send it.
+    private static func protocolOfContents(_ store: any Store) throws -> PawlConfiguration.Endpoint.Chat? {
+        let queue = try store.queueContents()
+        let requests = queue.requests + queue.finished.map(\.request)
+        if requests.contains(where: { Request($0) != nil }) { return .irc }
+        // Only over HTTP the queue has credentials, and messages have content keys of their own.
+        return try requests.isEmpty && queue.sessions.isEmpty && store.oldestContentKeys() == nil ? nil : .json
+    }
+
+    private static func commit(_ changes: [StoreChange], to store: any Store) throws {
+        for case let failure? in try store.commit([changes]) { throw AdminFailure(failure.message) }
+    }
+
     /// Writes the name into a gateway's store, with a line in the audit log.
-    static func fix(_ name: String, in store: any Store, actor: String, detail: String, now: Int64) throws {
+    ///
+    /// - Parameter changes: are committed with it.
+    static func fix(
+        _ name: String, in store: any Store, actor: String, detail: String, now: Int64,
+        with changes: [StoreChange] = []
+    ) throws {
         let row = RecordRow(kind: .network, name: RecordRow.network, value: Array(name.utf8))
         let audit = AuditRow(at: now, actor: actor, action: "store.network", detail: detail)
-        for case let failure? in try store.commit([[.putRecord(row), .audit(audit)]]) {
-            throw AdminFailure(failure.message)
-        }
+        try commit([.putRecord(row), .audit(audit)] + changes, to: store)
     }
 
     private static func mismatch(_ known: String, _ wanted: String, _ directory: String) -> AdminFailure {
@@ -103,5 +158,28 @@ enum RoleRecord {
             To change it: pawl store network \(wanted) --data \(directory), and add \(known) to \
             upstream.earlier_networks, so that older messages can still be read.
             """)
+    }
+}
+
+extension PawlConfiguration.Endpoint.Chat {
+    /// The text in a store. It never changes.
+    fileprivate var stored: String {
+        switch self {
+        case .irc: "irc"
+        case .json: "json"
+        }
+    }
+
+    fileprivate init?(stored: [UInt8]) {
+        guard let chat = Self.allCases.first(where: { Array($0.stored.utf8) == stored }) else { return nil }
+        self = chat
+    }
+
+    /// The name for people.
+    fileprivate var title: String {
+        switch self {
+        case .irc: "IRC"
+        case .json: "HTTP"
+        }
     }
 }

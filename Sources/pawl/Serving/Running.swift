@@ -9,7 +9,7 @@ import UnixSignals
 
 /// Runs a gateway or a sidecar until it is stopped.
 struct Running {
-    let role: Assembly.Role
+    let role: Role
     /// Reads the configuration, at the start and for each reload.
     let load: @Sendable () throws -> PawlConfiguration
 
@@ -69,7 +69,7 @@ private struct HangupService: Service {
         await withGracefulShutdownHandler {
             for await _ in await UnixSignalsSequence(trapping: .sighup).cancelOnGracefulShutdown() {
                 do {
-                    _ = try gateway.reload()
+                    _ = try gateway.reload(gateway.prepareReload())
                 } catch {
                     gateway.logger.error(
                         "configuration not reloaded, the old one stays: \(Assembly.message(of: error))")

@@ -2,7 +2,7 @@ import HTTPCodec
 import NIOCore
 import Testing
 
-/// Streams of HTTP/2 said in HTTP/1.1, and back.
+/// Requests and responses of HTTP/2 streams, as values.
 @Suite struct HTTP2Tests {
     private static let head: [HeaderFields.Field] = [
         .init(":method", "POST"), .init(":scheme", "https"), .init(":path", "/a?b"), .init(":authority", "chat"),
@@ -12,60 +12,62 @@ import Testing
         HeaderFields(head + more.map { .init($0.0, $0.1) })
     }
 
-    private func text(_ bytes: ByteBuffer) -> String { String(buffer: bytes) }
-
-    @Test func aRequestInPieces() throws {
-        var request = HTTP2Request()
-        #expect(
-            text(try request.take(Self.fields([("cookie", "a"), ("x", "1"), ("cookie", "b")]), isEnd: false)) == """
-                POST /a?b HTTP/1.1\r
-                host: chat\r
-                cookie: a; b\r
-                x: 1\r
-                transfer-encoding: chunked\r
-                connection: close\r\n\r\n
-                """)
-        #expect(text(try request.take(ByteBuffer(string: "hello"), isEnd: false)) == "5\r\nhello\r\n")
-        #expect(text(try request.take(ByteBuffer(), isEnd: false)) == "")
-        #expect(!request.isOver)
-        #expect(text(try request.take(HeaderFields([.init("x-t", "1")]), isEnd: true)) == "0\r\nx-t: 1\r\n\r\n")
-        #expect(request.isOver)
-        #expect(throws: HTTPFault.malformed) { _ = try request.take(ByteBuffer(), isEnd: true) }
+    private static func request(
+        _ more: [(String, String)] = [], isEnd: Bool = false
+    ) throws(HTTPFault) -> HTTP2Request {
+        try HTTP2Request(fields(more), isEnd: isEnd, limits: HeadLimits())
     }
 
-    @Test func whatComesOutIsARequestOfHTTP1() throws {
-        for (more, framing) in [
-            ([], BodyFraming.chunked), ([("content-length", "5")], .length(5)), ([("content-length", "0")], .none),
-        ] as [([(String, String)], BodyFraming)] {
-            var request = HTTP2Request()
-            var bytes = try request.take(Self.fields(more), isEnd: false)
-            var reader = HeadReader()
-            let read = try reader.request(&bytes)
-            #expect(read?.framing == framing && read?.keepsAlive == false && bytes.readableBytes == 0)
+    @Test func aRequestInPieces() throws {
+        var request = try Self.request([("cookie", "a"), ("x", "1"), ("cookie", "b")])
+        let received = try request.received.get()
+        let fields: HeaderFields = ["host": "chat", "cookie": "a; b", "x": "1", "Transfer-Encoding": "chunked"]
+        #expect(received.head == RequestHead("POST", "/a?b", headers: fields))
+        #expect(received.framing == .chunked && !received.keepsAlive && !received.expectsContinue)
+        try request.take(5, isEnd: false)
+        try request.take(0, isEnd: false)
+        #expect(!request.isOver && !request.isWhole)
+        #expect(try request.take(["x-t": "1"], isEnd: true) == ["x-t": "1"])
+        #expect(request.isOver && request.isWhole)
+        #expect(throws: HTTPFault.malformed) { try request.take(0, isEnd: true) }
+        #expect(throws: HTTPFault.malformed) { _ = try request.take(HeaderFields(), isEnd: true) }
+    }
+
+    @Test func theFramingOfABody() throws {
+        for (more, isEnd, framing) in [
+            ([], false, .chunked), ([], true, .none), ([("content-length", "5")], false, .length(5)),
+            ([("content-length", "0")], false, .none), ([("content-length", "0")], true, .none),
+        ] as [([(String, String)], Bool, BodyFraming)] {
+            let request = try Self.request(more, isEnd: isEnd)
+            let received = try request.received.get()
+            #expect(received.framing == framing)
+            // A policy asks the head whether a body follows.
+            #expect(received.head.headers["transfer-encoding"] == (framing == .chunked ? ["chunked"] : []))
+            #expect(request.isWhole == (framing == .none) && request.isOver == isEnd)
         }
     }
 
     /// The length that was said is the sum of what comes.
     @Test func countedBodies() throws {
         for (pieces, isWhole) in [
-            (["hello"], true), (["he", "", "llo"], true), (["hell"], false), (["hello!"], false),
-            (["hello", ""], true), (["hello", "x"], false), ([""], false),
+            ([5], true), ([2, 0, 3], true), ([4], false), ([6], false), ([5, 0], true), ([5, 1], false), ([0], false),
         ] {
-            var request = HTTP2Request()
-            _ = try request.take(Self.fields([("content-length", "5")]), isEnd: false)
+            var request = try Self.request([("content-length", "5")])
             var fault: HTTPFault?
             for (index, piece) in pieces.enumerated() {
                 do throws(HTTPFault) {
-                    _ = try request.take(ByteBuffer(string: piece), isEnd: index == pieces.count - 1)
+                    try request.take(piece, isEnd: index == pieces.count - 1)
                 } catch { fault = error }
             }
             #expect((fault == nil) == isWhole && request.isOver == isWhole, "\(pieces)")
         }
-        var short = HTTP2Request()
-        _ = try short.take(Self.fields([("content-length", "5")]), isEnd: false)
+        var short = try Self.request([("content-length", "5")])
         #expect(throws: HTTPFault.malformed) { _ = try short.take(HeaderFields(), isEnd: true) }
-        var none = HTTP2Request()
-        #expect(throws: HTTPFault.malformed) { _ = try none.take(Self.fields([("content-length", "5")]), isEnd: true) }
+        #expect(throws: HTTPFault.malformed) { _ = try Self.request([("content-length", "5")], isEnd: true) }
+        var whole = try Self.request([("content-length", "5")])
+        try whole.take(5, isEnd: false)
+        #expect(whole.isWhole && !whole.isOver)
+        #expect(try whole.take(["x-t": "1"], isEnd: true) == [:], "HTTP/1.1 has no trailers after a counted body")
     }
 
     @Test(arguments: [
@@ -76,77 +78,111 @@ import Testing
         [("x", "a\t")], [("x", "\u{FFFD}")], [("content-length", "1"), ("content-length", "1")],
         [("content-length", "+1")], [("content-length", "")], [("content-length", "1234567890123456789")],
     ]) func fieldsThatHaveNoPlace(_ more: [(String, String)]) {
-        var request = HTTP2Request()
-        #expect(throws: HTTPFault.malformed) { _ = try request.take(Self.fields(more), isEnd: false) }
+        #expect(throws: HTTPFault.malformed) { _ = try Self.request(more) }
     }
 
     @Test(arguments: [
         [":method": "CONNECT"], [":method": ""], [":method": "G T"], [":scheme": "ftp"], [":scheme": ""], [":path": ""],
         [":path": "*"], [":path": "x"], [":path": "https://chat/"], [":path": "/ HTTP/1.1\r\nX: "], [":path": "/#a"],
-        [":path": "/\u{7F}"], [":authority": ""],
+        [":path": "/\u{7F}"], [":authority": ""], [":authority": " chat"], [":method": "GET\t"],
     ]) func pseudoFieldsThatAreWrong(_ wrong: [String: String]) {
-        var request = HTTP2Request()
         let fields = HeaderFields(Self.head.map { .init($0.name, wrong[$0.name] ?? $0.value) })
-        #expect(throws: HTTPFault.malformed) { _ = try request.take(fields, isEnd: true) }
+        #expect(throws: HTTPFault.malformed) { _ = try HTTP2Request(fields, isEnd: true, limits: HeadLimits()) }
         for missing in 0..<3 {
-            var request = HTTP2Request()
             let rest = Self.head.enumerated().filter { $0.offset != missing }.map(\.element)
-            #expect(throws: HTTPFault.malformed) { _ = try request.take(HeaderFields(rest), isEnd: true) }
-        }
-    }
-
-    // MARK: Answers
-
-    /// All parts of these bytes, cut into pieces of this size.
-    private func parts(_ text: String, isToHead: Bool = false, size: Int) throws -> [HTTP2Answer.Part] {
-        var answer = HTTP2Answer(limits: HeadLimits())
-        var (parts, pending): ([HTTP2Answer.Part], ByteBuffer) = ([], ByteBuffer())
-        var bytes = ByteBuffer(string: text)
-        while let piece = bytes.readSlice(length: min(size, bytes.readableBytes)), piece.readableBytes > 0 {
-            pending.writeImmutableBuffer(piece)
-            while let part = try answer.next(&pending, isToHead: isToHead) {
-                if case .bytes(let new) = part, case .bytes(var old) = parts.last {
-                    old.writeImmutableBuffer(new)
-                    parts[parts.count - 1] = .bytes(old)
-                } else {
-                    parts.append(part)
-                }
+            #expect(throws: HTTPFault.malformed) {
+                _ = try HTTP2Request(HeaderFields(rest), isEnd: true, limits: HeadLimits())
             }
         }
-        #expect(pending.readableBytes == 0)
-        return parts
+        #expect(throws: HTTPFault.malformed) { _ = try Self.request([(":protocol", "websocket")]) }
     }
 
-    @Test(arguments: [1, 3, 1000]) func anAnswerInPieces(_ size: Int) throws {
-        let chunked =
-            "HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 200 Fine\r\nX-A: B\r\nTransfer-Encoding: chunked\r\n"
-            + "Connection: close\r\nUpgrade: x\r\nKeep-Alive: x\r\nProxy-Connection: x\r\n\r\n"
-            + "3\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n"
-        #expect(
-            try parts(chunked, size: size) == [
-                .informational([":status": "103", "link": "x"]), .head([":status": "200", "x-a": "B"], isEnd: false),
-                .bytes(ByteBuffer(string: "abcde")), .end(["x-t": "1"]),
-            ])
-        let counted = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-        #expect(
-            try parts(counted, size: size) == [
-                .head([":status": "200", "content-length": "2"], isEnd: false), .bytes(ByteBuffer(string: "ok")),
-                .end([:]),
-            ])
-        #expect(
-            try parts(String(counted.dropLast(2)), isToHead: true, size: size) == [
-                .head([":status": "200", "content-length": "2"], isEnd: true)
-            ])
-        #expect(
-            try parts("HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", size: size) == [
-                .head([":status": "204"], isEnd: true)
-            ])
+    @Test func everyTokenCharacterIsAllowedInNames() throws {
+        for byte in UInt8(0)...127 {
+            let name = String(decoding: [0x78, byte], as: UTF8.self)
+            let isToken = "!#$%&'*+-.^_`|~abcdefghijklmnopqrstuvwxyz0123456789".utf8.contains(byte)
+            let isAllowed = (try? Self.request([(name, "1")])) != nil
+            #expect(isAllowed == isToken, "\(byte)")
+        }
     }
 
-    @Test(arguments: ["HTTP/1.1 101 X\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "nonsense\r\n\r\n"])
-    func answersThatNoStreamCanHold(_ text: String) {
-        var answer = HTTP2Answer(limits: HeadLimits())
-        var bytes = ByteBuffer(string: text)
-        #expect(throws: HTTPFault.malformed) { _ = try answer.next(&bytes, isToHead: false) }
+    // MARK: Limits
+
+    private static let limits: [(fault: HTTPFault?, more: [(String, String)], path: String, authority: String?)] = [
+        (nil, [], "/", "chat"),
+        (.host, [], "/", nil),
+        (.host, [], "/", "a@b"),
+        (.host, [("host", "a b")], "/", nil),
+        (.expectationUnknown, [("expect", "more")], "/", "chat"),
+        (nil, [("expect", "100-Continue")], "/", "chat"),
+        (nil, [], "/" + String(repeating: "x", count: (16 << 10) - 1), "chat"),
+        (.targetTooLong, [], "/" + String(repeating: "x", count: 16 << 10), "chat"),
+        (.headTooLong, (0..<128).map { ("x-\($0)", "") }, "/", "chat"),
+        (.headTooLong, [("x", String(repeating: "y", count: 64 << 10))], "/", "chat"),
+    ]
+
+    /// A limit or a rule of HTTP/1.1 is one of HTTP/2: the request is well-formed, and is answered with the same status.
+    @Test(arguments: limits.indices) func bothVersionsRefuseTheSame(_ index: Int) throws {
+        let (fault, more, path, authority) = Self.limits[index]
+        var fields: [HeaderFields.Field] = [
+            .init(":method", "GET"), .init(":scheme", "https"), .init(":path", path),
+        ]
+        if let authority { fields.append(.init(":authority", authority)) }
+        let plain = more.map { HeaderFields.Field($0.0, $0.1) }
+        let request = try HTTP2Request(HeaderFields(fields + plain), isEnd: true, limits: HeadLimits())
+        let host = authority.map { [HeaderFields.Field("host", $0)] } ?? []
+        var text = ByteBuffer()
+        text.write(RequestHead("GET", path, headers: HeaderFields(host + plain)))
+        var reader = HeadReader()
+        guard let fault else {
+            #expect(try request.received.get().head == reader.request(&text)?.head)
+            return
+        }
+        #expect(request.received == .failure(fault))
+        #expect(throws: fault) { _ = try reader.request(&text) }
+    }
+
+    @Test func crumbsOfACookieAreOneField() throws {
+        let crumbs = (0..<500).map { ("cookie", "c\($0)=1") }
+        let head = try Self.request(crumbs).received.get().head
+        #expect(head.headers["cookie"].count == 1)
+        #expect(head.headers.first("cookie")?.split(separator: ";").count == 500)
+    }
+
+    @Test func trailersHaveTheLimitsOfHeads() throws {
+        var few = try Self.request()
+        let allowed = HeaderFields((0..<128).map { .init("x-\($0)", "1") })
+        #expect(try few.take(allowed, isEnd: true) == allowed)
+        var many = try Self.request()
+        #expect(throws: HTTPFault.headTooLong) {
+            _ = try many.take(HeaderFields((0..<129).map { .init("x-\($0)", "1") }), isEnd: true)
+        }
+        var long = try Self.request()
+        #expect(throws: HTTPFault.headTooLong) {
+            _ = try long.take(["x": String(repeating: "y", count: 64 << 10)], isEnd: true)
+        }
+        var framing = try Self.request()
+        let trailers: HeaderFields = ["x-t": "1", "content-length": "7", "host": "other", "authorization": "x"]
+        #expect(try framing.take(trailers, isEnd: true) == ["x-t": "1"])
+        for wrong in [(":path", "/"), ("connection", "x"), ("x", "a\r\nb"), ("X", "1")] {
+            var request = try Self.request()
+            #expect(throws: HTTPFault.malformed) {
+                _ = try request.take(HeaderFields([.init(wrong.0, wrong.1)]), isEnd: true)
+            }
+        }
+        var open = try Self.request()
+        #expect(throws: HTTPFault.malformed) { _ = try open.take(["x-t": "1"], isEnd: false) }
+    }
+
+    // MARK: Responses
+
+    @Test func fieldsOfAResponse() {
+        let fields: HeaderFields = [
+            "X-Up": "Value", "Connection": "close", "Keep-Alive": "5", "Proxy-Connection": "x", "Upgrade": "h2c",
+            "Transfer-Encoding": "chunked", "Set-Cookie": "a", "set-cookie": "b", "x": "caf\u{F7E9}",
+        ]
+        var sent: [String] = []
+        fields.forEachInHTTP2 { sent.append("\($0)=\($1)") }
+        #expect(sent == ["x-up=Value", "set-cookie=a", "set-cookie=b", "x=caf\u{E9}"])
     }
 }

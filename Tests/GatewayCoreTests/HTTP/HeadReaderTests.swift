@@ -177,4 +177,11 @@ import Testing
         #expect(throws: fault) { try readAnswer(text) }
         #expect(!fault.rule.isEmpty)
     }
+
+    @Test func theRuleNamesTheLimitsThatApply() {
+        let limits = HeadLimits()
+        #expect(HTTPFault.targetTooLong.rule.contains("\(limits.target / 1024) KiB"))
+        #expect(HTTPFault.headTooLong.rule.contains("\(limits.bytes / 1024) KiB"))
+        #expect(HTTPFault.headTooLong.rule.contains("\(limits.fields) fields"))
+    }
 }

@@ -20,6 +20,8 @@ struct ExchangeSteps {
         return actions
     }
 
+    var stage: HTTPExchange.Stage { exchange.stage }
+
     /// Begins a request, its account known.
     mutating func begin(_ method: String, _ target: String, fields: HeaderFields = [:]) -> [ExchangeAction] {
         var head = RequestHead(method, target, headers: fields)

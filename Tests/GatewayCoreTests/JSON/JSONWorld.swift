@@ -11,6 +11,7 @@ import JSONGateway
 import NIOCore
 import Protection
 import RequestQueue
+import StoreConformance
 import StorePort
 import Synchronization
 import Testing
@@ -36,22 +37,30 @@ final class JSONWorld {
     let environment: JSONEnvironment
     let backend: JSONBackend
     let store: InMemoryStore
-    var participants: JSONParticipants<SeededSource>
+    private var pipeline: CommitPipeline<JSONParticipants<SeededSource>>
+    var participants: JSONParticipants<SeededSource> {
+        get { pipeline.participants }
+        set { pipeline.participants = newValue }
+    }
     var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     /// Writes that were handed to the queue, by token.
     private(set) var writes: [RequestToken: QueuedWrite] = [:]
+    /// The jobs that exchanges have handed over, and the replies that they got, by name.
+    private(set) var trips: [String] = []
     /// How many batches were committed.
     private(set) var commits = 0
     /// Attempts that the queue has begun and the backend has not answered.
     private var attempts: [QueueBatch.Dispatch] = []
     /// Whether attempts reach the backend at once.
     var queueIsOpen = true
+    /// Whether jobs that arrive together go through the pipeline in two batches.
+    var pipelines = true
     private var nextToken: UInt64 = 1
     private let connection = ConnectionID(1)
 
     init(
         _ policy: Policy, mapping: Mapping = .lab, backend: JSONBackend = JSONBackend(),
-        store: InMemoryStore = InMemoryStore(), accounts: [String: Policy] = [:], retention: Int64? = nil,
+        store: InMemoryStore = InMemoryStore(), accounts: [String: Policy] = [:], retention: Int64 = 365 * 86_400_000,
         held: [AccountID] = [], requestsPerAccount: Int? = nil
     ) throws {
         self.backend = backend
@@ -62,17 +71,19 @@ final class JSONWorld {
         let directory = DirectoryCache()
         environment = JSONEnvironment(
             mapping: mapping, policies: PolicyTable(snapshot), latches: latches, directory: directory,
-            writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))))
+            writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
+            answerLimit: 64 << 20)
         environment.accounts.adopt(try store.evidence(limit: 1000))
         var changes: [StoreChange] = []
         var settings = JSONParticipants<SeededSource>.queueSettings(host: "backend")
         if let requestsPerAccount { settings.limits.requestsPerTenant = requestsPerAccount }
-        participants = try JSONParticipants(
+        let participants = try JSONParticipants(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches, writes: environment.writes, queue: settings, held: held, now: now,
+            latches: latches, writes: environment.writes, queue: settings,
+            historyRetention: retention, held: held, now: now,
             random: SeededSource(seed: 1), directory: directory, changes: &changes)
-        if let retention { participants.vault.historyRetention = retention }
         _ = try store.commit([changes])
+        pipeline = CommitPipeline(participants)
     }
 
     /// One request through the gateway; it ends when nothing is left to be done for it.
@@ -103,13 +114,14 @@ final class JSONWorld {
 
     func perform(_ job: JSONJob) -> [JSONReply] { perform([job]) }
 
-    /// Does jobs as one batch, as the commit thread does.
+    /// Does jobs as the commit thread does: the second half is prepared while the first one is being committed.
     func perform(_ jobs: [JSONJob]) -> [JSONReply] {
-        let batch = participants.prepare(jobs, now: now)
-        if !batch.isEmpty { commits += 1 }
-        let committed = batch.isEmpty ? batch.allCommitted : try? store.commit(batch.groups)
+        let all = pipeline.run(jobs, isSplit: pipelines, now: now) { groups in
+            commits += 1
+            return store.outcome(of: groups)
+        }
         var replies: [JSONReply] = []
-        for reply in participants.complete(batch, committed: committed, now: now) {
+        for reply in all {
             guard case .turn(let turn) = reply.reply else {
                 replies.append(reply.reply)
                 continue
@@ -127,7 +139,9 @@ final class JSONWorld {
 
     func findWrite(_ account: AccountID, _ key: WriteKey, by credential: Credential) -> [JSONReply] {
         let mark = environment.writes.keys.mark(of: credential)
+        trips.append("find")
         let replies = perform(.find(FindWriteJob(connection: connection, account: account, key: key, mark: mark)))
+        trips += replies.map { "reply: \($0)" }
         // A dead write is sent again.
         if queueIsOpen { flushQueue() }
         return replies
@@ -141,12 +155,15 @@ final class JSONWorld {
             })
     }
 
-    func enqueue(_ write: QueuedWrite) -> [JSONReply] {
+    /// - Parameter waiter: nil if the write is answered at once.
+    func enqueue(_ write: QueuedWrite, _ waiter: WriteWaiter?) -> [JSONReply] {
         let token = RequestToken(high: 1, low: nextToken)
         nextToken += 1
-        environment.writes.waiters.expect(token)
+        environment.writes.waiters.expect(token, waiter)
         logIn(write.account)
+        trips.append("write")
         let replies = perform(job(write, token))
+        trips += replies.map { "reply: \($0)" }
         if waiting.contains(where: { $0.token == token }) { writes[token] = write }
         if queueIsOpen { flushQueue() }
         return replies
@@ -201,12 +218,12 @@ final class JSONWorld {
         attempts.removeAll { $0.request.token == token }
     }
 
-    /// The outcome of a write that a client waits for; nil if it has not ended.
-    func outcome(of token: RequestToken) -> WriteOutcome? {
-        let known = Mutex<WriteOutcome?>(nil)
-        switch environment.writes.waiters.add(WriteWaiter { outcome in known.withLock { $0 = outcome } }, for: token) {
-        case .waits: return known.withLock { $0 }
-        case .asks: return ((try? store.queueTables.outcome(token)) ?? nil).map { WriteOutcome($0) }
+    /// Lets a client wait for the outcome of a stored write.
+    func await(_ token: RequestToken, _ waiter: WriteWaiter) {
+        switch environment.writes.waiters.add(waiter, for: token) {
+        case .waits: break
+        case .asks:
+            if let outcome = try? store.queueTables.outcome(token) { waiter.end(WriteOutcome(outcome)) }
         }
     }
 }
@@ -216,10 +233,29 @@ private final class RunningExchange {
     private let world: JSONWorld
     private var exchange: HTTPExchange
     private var events: [ExchangeEvent] = []
+    private let waiter: WriteWaiter
+    /// What the waiter was notified of, and the exchange not yet.
+    private let outcomes: Outcomes
+
+    private final class Outcomes: Sendable {
+        private let all = Mutex<[WriteOutcome]>([])
+
+        func add(_ outcome: WriteOutcome) { all.withLock { $0.append(outcome) } }
+
+        func take() -> [WriteOutcome] {
+            all.withLock { all in
+                defer { all = [] }
+                return all
+            }
+        }
+    }
 
     init(_ world: JSONWorld, _ connection: ConnectionID) {
         self.world = world
         exchange = HTTPExchange(environment: world.environment, connection: connection)
+        let outcomes = Outcomes()
+        self.outcomes = outcomes
+        waiter = WriteWaiter { outcomes.add($0) }
     }
 
     func run(_ head: RequestHead, _ body: ByteBuffer) -> JSONWorld.Answer? {
@@ -256,13 +292,16 @@ private final class RunningExchange {
                 case .submit(let job): events += world.perform(job).map { .vault($0) }
                 case .findWrite(let account, let key, let credential):
                     events += world.findWrite(account, key, by: credential).map { .vault($0) }
-                case .enqueue(let write): events += world.enqueue(write).map { .vault($0) }
-                case .await(let token):
-                    if let outcome = world.outcome(of: token) { events.append(.written(outcome)) }
+                case .enqueue(let write):
+                    events += world.enqueue(write, write.answersAtOnce ? nil : waiter).map { .vault($0) }
+                case .await(let token): world.await(token, waiter)
+                case .stopWaiting: waiter.giveUp()
                 case .wake: break
+                case .report(let defect): Issue.record(defect)
                 case .loggedIn(let account, _): world.logIn(account)
                 case .upgrade: return JSONWorld.Answer(status: 101, text: "")
                 }
+                events += outcomes.take().map { .written($0) }
             }
         }
         return nil

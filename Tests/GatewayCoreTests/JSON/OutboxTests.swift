@@ -1,8 +1,10 @@
+import CommitLoop
 import Envelope
 import HTTPCodec
 import JSONGateway
 import NIOCore
 import Protection
+import QueueConformance
 import RequestQueue
 import StorePort
 import Synchronization
@@ -79,22 +81,20 @@ import Vault
         #expect(counts.accepted == counts.ended + counts.waiting)
     }
 
-    /// A write of alice's that an exchange has judged, and the lookup that came before it.
+    /// A write of alice's that an exchange has judged, and the lookup of an equal one.
     private func judged(_ world: JSONWorld) throws -> (find: JSONJob, write: QueuedWrite) {
         var steps = ExchangeSteps(world)
         var actions = steps.begin("POST", "/c/all")
         actions = steps.take(.requestBody(ByteBuffer(string: text("1"))))
-        guard case .findWrite(let account, let key, let credential)? = actions.last else {
-            throw Unexpected(what: "\(actions)")
-        }
-        for reply in world.findWrite(account, key, by: credential) { actions = steps.take(.vault(reply)) }
         if case .look(let lookup)? = actions.last {
             let (head, body) = try #require(world.backend.answer(lookup.head, ByteBuffer()))
             actions = steps.take(.found(lookup.id, head, body))
         }
-        guard case .enqueue(let write)? = actions.last else { throw Unexpected(what: "\(actions)") }
-        let mark = world.environment.writes.keys.mark(of: credential)
-        let find = FindWriteJob(connection: ConnectionID(5), account: account, key: key, mark: mark)
+        let writes = actions.compactMap { if case .enqueue(let write) = $0 { write } else { nil } }
+        let write = try #require(writes.first)
+        let mark = world.environment.writes.keys.mark(of: write.credential)
+        let find = FindWriteJob(
+            connection: ConnectionID(5), account: write.account, key: try #require(write.key), mark: mark)
         return (.find(find), write)
     }
 
@@ -126,11 +126,13 @@ import Vault
         #expect(world.waiting.map(\.token) == [first])
         let tokens = replies.compactMap { reply -> RequestToken? in
             switch reply {
-            case .queued(_, .success(let known)), .foundWrite(.known(let known)): known.token
+            case .queued(_, .success(let known)), .foundWrite(let known?): known.token
             default: nil
             }
         }
-        #expect(tokens == [first, first, first])
+        // The client of the first waits for the outcome, so the lookup and the second one are answered.
+        #expect(tokens == [first, first])
+        #expect(replies.count == 2)
     }
 
     /// An answer about a write of the same batch is as uncommitted as the write.
@@ -146,15 +148,42 @@ import Vault
             _ = try judged(world)
             store.failNextCommit()
         }
+        world.pipelines = false
         for reply in try equalWrites(world) {
             switch reply {
-            case .queued(_, .failure(.notQueued(.unavailable))), .foundWrite(.new): break
+            case .queued(_, .failure(.notQueued(.unavailable))), .foundWrite(nil): break
             default: Issue.record("\(reply)")
             }
         }
         #expect(world.waiting.isEmpty)
         #expect(world.attemptCount == 0)
         #expect(try store.queueContents().requests.isEmpty)
+    }
+
+    /// The equal write is prepared while the first one is being committed. That fails, so the equal one is queued itself.
+    @Test func anEqualWriteAheadIsQueuedIfTheFirstOneIsNot() throws {
+        let store = InMemoryStore()
+        let world = try world(store)
+        _ = try judged(world)
+        store.failNextCommit()
+        let replies = try equalWrites(world)
+        // The client of the equal write waits for the outcome.
+        try #require(replies.count == 2)
+        guard case .queued(_, .failure(.notQueued(.unavailable))) = replies[0], case .foundWrite(nil) = replies[1]
+        else {
+            Issue.record("\(replies)")
+            return
+        }
+        let second = RequestToken(high: 9, low: 2)
+        #expect(world.waiting.map(\.token) == [second])
+        #expect(try store.queueContents().requests.map(\.token) == [second])
+    }
+
+    /// It may end a write that the batch under commit has queued or leased, which the queue could not undo.
+    @Test func anEventOfTheQueueIsNotPreparedAhead() throws {
+        let participants = try world().participants
+        #expect(participants.lookahead(of: .wake) == .none)
+        #expect(participants.lookahead(of: .queue { _, _ in nil }) == .none)
     }
 
     @Test func aTextThatDoesNotFitIsNotQueued() throws {
@@ -179,17 +208,36 @@ import Vault
 
     // MARK: Outcomes
 
-    @Test func anOutcomeIsHandledWithTheNextBatch() throws {
+    /// No handler of a later process waits for it, so nothing is stored again after the outcome.
+    @Test func theOutcomeIsTheLastCommitOfAWrite() throws {
         let store = InMemoryStore()
         let world = try world(store)
         world.queueIsOpen = true
         let commits = world.commits
         #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 201)
         #expect(world.commits == commits + 2, "the write and its outcome")
-        #expect(try store.queueContents().undelivered.count == 1)
-        _ = world.perform(.tick)
         #expect(try store.queueContents().undelivered.isEmpty)
-        #expect(try store.queueContents().finished.map(\.request.state) == [.done])
+        let finished = try store.queueContents().finished
+        #expect(finished.map(\.request.state) == [.done])
+        #expect(try store.queueTables.outcome(try #require(finished.first).request.token)?.body.isEmpty == false)
+        _ = world.perform(.wake)
+        #expect(world.commits == commits + 2)
+    }
+
+    /// An earlier version has stored outcomes for delivery.
+    @Test func anOutcomeThatIsStillDueIsHandled() throws {
+        let store = InMemoryStore()
+        let request = QueueConformance.request(1)
+        let changes: [QueueChange] = [
+            QueueConformance.insert(request),
+            .finish(id: 1, lease: nil, outcome: QueueConformance.success, keeping: .delivery, at: 5),
+        ]
+        #expect(try store.commit([changes.map { .queue($0) }]) == [nil])
+        let world = try JSONWorld(.hosted, store: store)
+        #expect(try store.queueContents().undelivered.count == 1)
+        _ = world.perform(.wake)
+        _ = world.perform(.wake)
+        #expect(try store.queueContents().undelivered.isEmpty)
     }
 
     @Test func aDeadWriteThatIsRepeatedIsSentAgain() throws {

@@ -43,7 +43,7 @@ import Vault
             throw Unexpected(what: "no body is asked for")
         }
         let text = ByteBuffer(string: #"{"text":"\#(Self.secret)"}"#)
-        guard case .enqueue(let write) = steps.take(.requestBody(text)).last, write.text != nil else {
+        guard case .enqueue(let write) = steps.take(.requestBody(text)).first, write.text != nil else {
             throw Unexpected(what: "nothing is sealed")
         }
     }

@@ -3,7 +3,9 @@ import HTTPCodec
 import JSONGateway
 import NIOCore
 import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
 
 /// What is the same write said again, what is another one, and what goes behind what waits.
@@ -90,5 +92,88 @@ import Testing
         #expect(names == ["x-tenant", "if-match", "x-csrftoken", "host", "user-agent", "content-type"])
         #expect(write.cookies == ["a=b"])
         #expect(write.credential.fields["Authorization"] == ["Bearer t-alice"])
+    }
+
+    // MARK: Without asking the queue
+
+    /// A new write is one job, and what its client waits for is the only event that comes back.
+    @Test func aNewWriteIsOneJobAndNoReply() throws {
+        let world = try JSONWorld(.hosted)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 201)
+        #expect(world.trips == ["write"])
+        #expect(world.environment.tally[.sentGateway] == 1)
+    }
+
+    /// Waiting, done, after a restart, and done after a restart: the queue is asked, and nothing is queued again.
+    @Test func aRepeatedWriteIsFoundInEveryState() throws {
+        let store = InMemoryStore()
+        let first = try JSONWorld(.hosted, store: store)
+        first.queueIsOpen = false
+        #expect(first.send("POST", "/c/all", as: "t-alice", text("1", "x")) == nil, "it waits")
+        #expect(first.send("POST", "/c/all", as: "t-alice", text("1", "x")) == nil, "it waits")
+        #expect(first.trips.prefix(2) == ["write", "find"])
+        let second = try JSONWorld(.hosted, backend: first.backend, store: store)
+        second.adopt(first.writes)
+        second.logIn(.services("alice"))
+        #expect(second.send("POST", "/c/all", as: "t-alice", text("1", "x"))?["message_id"] == "m1")
+        #expect(second.send("POST", "/c/all", as: "t-alice", text("1", "x"))?["message_id"] == "m1")
+        let third = try JSONWorld(.hosted, backend: first.backend, store: store)
+        #expect(third.send("POST", "/c/all", as: "t-alice", text("1", "x"))?["message_id"] == "m1")
+        #expect(second.trips.allSatisfy { !$0.hasPrefix("write") } && third.trips.first == "find")
+        #expect(first.backend.messages["all"]?.count == 1)
+    }
+
+    /// Both are judged before the first is queued, so neither has asked the queue.
+    @Test func equalWritesThatComeTogetherAreOne() throws {
+        let world = try JSONWorld(.hosted)
+        world.queueIsOpen = false
+        var writes: [QueuedWrite] = []
+        var steps = [ExchangeSteps(world), ExchangeSteps(world)]
+        for index in steps.indices {
+            _ = steps[index].begin("POST", "/c/all")
+            let actions = steps[index].take(.requestBody(ByteBuffer(string: text("1", "x"))))
+            guard case .look(let lookup)? = actions.last else {
+                Issue.record("\(actions)")
+                return
+            }
+            let (head, body) = try #require(world.backend.answer(lookup.head, ByteBuffer()))
+            for case .enqueue(let write) in steps[index].take(.found(lookup.id, head, body)) { writes.append(write) }
+            world.environment.conversations.forgetAll()
+        }
+        #expect(writes.count == 2)
+        #expect(world.enqueue(writes[0], WriteWaiter { _ in }).isEmpty)
+        let replies = world.enqueue(writes[1], WriteWaiter { _ in })
+        let first = try #require(world.waiting.first?.token)
+        guard case .queued(_, .success(let known))? = replies.first, replies.count == 1 else {
+            Issue.record("\(replies)")
+            return
+        }
+        #expect(known.token == first)
+        #expect(world.waiting.count == 1)
+        // The second client waits for the outcome of the first write.
+        guard case .await(first)? = steps[1].take(.vault(replies[0])).first else {
+            Issue.record("nothing is awaited")
+            return
+        }
+    }
+
+    @Test func aKeyIsKnownExactlyAsLongAsItsWrite() throws {
+        let store = InMemoryStore()
+        let world = try JSONWorld(.hosted, store: store)
+        let known = world.environment.writes.known
+        world.send("GET", "/me", as: "t-alice")
+        store.failNextCommit()
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 503)
+        #expect(known.count == 0)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 201)
+        #expect(known.count == 1)
+        // A write without a client's id is in the queue, and cannot be repeated.
+        #expect(world.send("POST", "/c/all", as: "t-alice", #"{"text":"y"}"#)?.status == 201)
+        #expect(known.count == 1)
+        let later: Int64 = 30 * 86_400_000
+        world.now.wall += later
+        world.now.monotonic += later * 1_000_000
+        _ = world.perform(.tick)
+        #expect(known.count == 0)
     }
 }

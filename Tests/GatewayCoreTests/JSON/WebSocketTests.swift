@@ -1,4 +1,5 @@
 import CapableApp
+import DeviceDirectory
 import Envelope
 import Foundation
 import HTTPCodec
@@ -7,6 +8,7 @@ import JSONGateway
 import NIOCore
 import Protection
 import Reports
+import RequestQueue
 import Testing
 import Vault
 
@@ -59,7 +61,7 @@ import Vault
                     case .submit(let job):
                         let replies = world.perform(job)
                         if holdsVault { held += replies } else { events += replies.map { .vault($0) } }
-                    case .wake: break
+                    case .report(let defect): Issue.record(defect)
                     case .close(let code, _): closed = code
                     }
                 }
@@ -282,5 +284,27 @@ import Vault
         world.now.monotonic += CredentialCache.memoryOfRefusals
         world.backend.tokens["t-alice-phone"] = "eve"
         #expect(call(phone, "POST", "challenge")["pawl.body.error"] == "pawl_not_logged_in")
+    }
+
+    /// Nothing of the connection depends on such an answer, but it means that the gateway has a defect.
+    @Test func anAnswerForWhichNothingWaitsIsReported() throws {
+        let world = try JSONWorld(.hosted)
+        var machine = WebSocketMachine(
+            environment: world.environment, connection: ConnectionID(9), account: .services("alice"), credential: nil)
+        let token = RequestToken(high: 1, low: 2)
+        let events: [WebSocketEvent] = [
+            .notFound(.members), .notFound(.account), .vault(.opened(ticket: 7, [])), .vault(.foundWrite(nil)),
+            .vault(.queued(token, .failure(.notQueued(.full)))), .vault(.mail(id: 3, .done)),
+        ]
+        for event in events {
+            var actions: [WebSocketAction] = []
+            machine.take(event, at: world.now, &actions)
+            #expect(actions.count == 1, "\(event)")
+            guard case .report? = actions.first else {
+                Issue.record("\(event) is swallowed")
+                continue
+            }
+        }
+        #expect(world.environment.tally[.unexpectedEvents] == events.count)
     }
 }

@@ -275,12 +275,12 @@ import Testing
             let participants = try State(
                 network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
                 latches: LatchTable(), writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
-                queue: State.queueSettings(host: "backend"), now: clock(), random: SystemRandomSource(),
-                changes: &changes)
+                queue: State.queueSettings(host: "backend"), historyRetention: 0, now: clock(),
+                random: SystemRandomSource(), changes: &changes)
             _ = try store.commit([ChangeGroup(changes)])
             let failures = failures
             thread = CommitThread(
-                participants: participants, store: store, clock: clock,
+                participants: participants, clock: clock,
                 onFailure: { failure, _ in failures.add(failure) },
                 onUnknown: { _ in Issue.record("the outcome of every commit is known") })
             queue = CommitLoopQueue(on: group.next(), thread: thread, clock: clock)
@@ -361,6 +361,21 @@ import Testing
         world.append(Self.token, log)
         try await eventuallyAsync("the event is answered") { log.all.count == 3 }
         #expect(log.all.dropFirst() == ["attempt 1", "appended, stored"])
+        try await world.stop()
+    }
+
+    /// What an attempt does after its answer needs no other thread.
+    @Test func anAttemptStaysOnTheEventLoop() async throws {
+        let world = try World()
+        let eventLoop = world.queue.eventLoop
+        let promise = eventLoop.makePromise(of: Void.self)
+        let attempt = Task(executorPreference: world.queue.taskExecutor) {
+            let isAtFirst = eventLoop.inEventLoop
+            try await promise.futureResult.get()
+            return isAtFirst && eventLoop.inEventLoop
+        }
+        eventLoop.scheduleTask(in: .milliseconds(5)) { promise.succeed() }
+        #expect(try await attempt.value)
         try await world.stop()
     }
 

@@ -179,6 +179,18 @@ final class FrameClient: @unchecked Sendable {
         }
     }
 
+    /// A frame with padding, as soon as the gateway's windows let it through.
+    func padded(_ stream: Int, _ bytes: [UInt8], padding: UInt8) throws {
+        let size = 1 + bytes.count + Int(padding)
+        let _: Bool = try wait("a window") { seen in
+            guard min(seen.windows[0] ?? 0, seen.windows[stream] ?? 65535) >= size else { return nil }
+            seen.windows[0, default: 0] -= size
+            seen.windows[stream, default: 65535] -= size
+            return true
+        }
+        send(.data, 8, stream, [padding] + bytes + [UInt8](repeating: 0, count: Int(padding)))
+    }
+
     /// Lets the gateway send so much more.
     func credit(_ stream: Int, _ size: Int) {
         condition.withLock { credits = true }

@@ -72,6 +72,24 @@ import Testing
         }
     }
 
+    /// Padding counts in the windows (RFC 9113 section 6.9.1), and is no part of a body that somebody could read.
+    @Test func paddingDoesNotUseUpTheWindows() async throws {
+        let backend = try RawServer { socket, _ in
+            while let (_, body) = try? socket.message() {
+                try socket.send(
+                    "HTTP/1.1 200 OK\r\nContent-Length: \("\(body.utf8.count)".utf8.count)\r\n\r\n\(body.utf8.count)")
+            }
+        }
+        try await FrameClient.with(backend) { client in
+            // More than both windows together.
+            let frames = 8000
+            client.request(1, FrameClient.head("POST", "/", [("content-length", "\(frames)")]), isEnd: false)
+            for _ in 0..<frames { try client.padded(1, [0x61], padding: 255) }
+            client.data(1, "")
+            #expect(try client.answer(1).text == "\(frames)")
+        }
+    }
+
     /// RFC 9113 section 8.1: the end of an answer that is not whole must not look like one.
     @Test(arguments: [(10_000_000, UInt32(2)), (100_000, 8)])
     func aClientThatNeverReadsIsLeft(_ size: Int, _ code: UInt32) async throws {

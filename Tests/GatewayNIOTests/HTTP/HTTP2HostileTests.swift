@@ -113,6 +113,19 @@ import Testing
         }
     }
 
+    @Test func trailersAboveTheLimitAreAnswered() async throws {
+        try await with({ $0.head.fields = 20 }) { proxy, trust, _ in
+            let client = try await Client.connect(proxy.port, trust)
+            _ = try client.wait("settings") { $0.settings > 0 ? true : nil }
+            client.request(1, Client.head("PUT", "/"), isEnd: false)
+            client.data(1, "x", isEnd: false)
+            client.request(1, (0..<21).map { ("x-\($0)", "1") })
+            #expect(try client.answer(1).status == "431")
+            client.get(3)
+            #expect(try client.answer(3).status == "200")
+        }
+    }
+
     @Test func bodiesOfAnotherLengthThanAnnounced() async throws {
         try await with({ _ in }) { proxy, trust, backend in
             let client = try await Client.connect(proxy.port, trust)

@@ -34,7 +34,8 @@ final class Proxy: Sendable {
     private static func environment() throws -> JSONEnvironment {
         JSONEnvironment(
             mapping: try mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)),
-            writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))))
+            writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
+            answerLimit: 64 << 20)
     }
 
     private static func mapping() throws -> Mapping {
@@ -47,12 +48,11 @@ final class Proxy: Sendable {
     ) async throws {
         group = MultiThreadedEventLoopGroup(numberOfThreads: threads)
         environment = try Self.environment()
-        var downstream = DownstreamOptions(
-            listeners: [ListenerOptions(host: "127.0.0.1", port: 0, usesTLS: listenerTLS != nil)], tls: listenerTLS)
-        downstream.connectionLimit = 200
-        var upstream = UpstreamOptions(host: "127.0.0.1", port: backend, tls: upstreamTLS, serverName: serverName)
-        upstream.connectTimeout = .seconds(10)
-        let (down, up) = (downstream, upstream)
+        let down = DownstreamOptions(
+            listeners: [ListenerOptions(host: "127.0.0.1", port: 0, usesTLS: listenerTLS != nil)], tls: listenerTLS,
+            connectionLimit: 200)
+        let up = UpstreamOptions(
+            host: "127.0.0.1", port: backend, tls: upstreamTLS, serverName: serverName, connectTimeout: .seconds(10))
         var services = HTTPServices(
             environment: environment,
             clock: { Timestamp(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) }, downstream: { down },

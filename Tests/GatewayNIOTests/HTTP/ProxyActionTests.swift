@@ -206,7 +206,8 @@ import Vault
         ("::1", 8008, nil, nil, "[::1]:8008"), ("10.0.0.7", 8008, "chat.example", nil, "chat.example:8008"),
         ("10.0.0.7", 8008, "chat.example", "public.example", "public.example"),
     ]) func theHostOfQuestions(_ host: String, _ port: Int, _ serverName: String?, _ field: String?, _ asked: String) {
-        var options = UpstreamOptions(host: host, port: port, serverName: serverName)
+        var options = UpstreamOptions(
+            host: host, port: port, serverName: serverName, connectTimeout: .seconds(10))
         options.hostField = field
         #expect(options.authority == asked)
     }
@@ -247,14 +248,14 @@ import Vault
                     ]
                 case .vault(.queued(_, .success(let write))): return [.await(write.token)]
                 case .vault(.queued(_, .failure)): return [.respond(ResponseHead(507), ByteBuffer(string: "full"))]
-                case .written(.answered(let head, let body)): return [.respond(head, body)]
+                case .written(.answered(let head, let body, _)): return [.respond(head, body)]
                 case .written: return [.respond(ResponseHead(500), ByteBuffer())]
                 default: return []
                 }
             },
             { services in
                 services.register = { client, id in clients.withLock { $0[id] = client } }
-                services.enqueue = { connection, write in
+                services.enqueue = { connection, write, _ in
                     let isFull = written.withLock { written in
                         written.append(write)
                         return written.count > 1
@@ -264,10 +265,10 @@ import Vault
                     let client = clients.withLock { $0[connection] }
                     Thread.detachNewThread { client?.eventLoop.execute { client?.answered([reply]) } }
                 }
-                services.await = { asked, done in
+                services.await = { asked, waiter in
                     #expect(asked == token)
                     Thread.detachNewThread {
-                        done(.answered(ResponseHead(200, reason: "Done"), ByteBuffer(string: "id 7")))
+                        waiter.end(.answered(ResponseHead(200, reason: "Done"), ByteBuffer(string: "id 7")))
                     }
                 }
             })

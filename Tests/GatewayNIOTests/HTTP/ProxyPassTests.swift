@@ -225,7 +225,8 @@ import Testing
     @Test func aProxyProtocolHeaderIdentifiesTheClient() async throws {
         let backend = try Self.mirror()
         let proxy = try await Proxy(to: backend.port) { services in
-            var options = DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)])
+            var options = DownstreamOptions(
+                listeners: [ListenerOptions(host: "127.0.0.1", port: 0)], connectionLimit: 200)
             options.acceptsProxyProtocol = true
             options.trusts = { $0.ipAddress == "127.0.0.1" }
             let downstream = options

@@ -73,7 +73,9 @@ import Testing
         let (old, new) = (try answering("old"), try answering("new"))
         let port = Mutex(old.port)
         let proxy = try await Proxy(to: old.port) { services in
-            services.upstream = { UpstreamOptions(host: "127.0.0.1", port: port.withLock { $0 }) }
+            services.upstream = {
+                UpstreamOptions(host: "127.0.0.1", port: port.withLock { $0 }, connectTimeout: .seconds(10))
+            }
         }
         try await blocking {
             let (client, slow) = (try proxy.client(), try proxy.client())

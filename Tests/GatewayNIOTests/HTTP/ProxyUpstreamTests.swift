@@ -337,9 +337,9 @@ import Testing
         let backend = try RawServer { socket, _ in _ = socket.rest() }
         let strict = try NIOSSLContext(configuration: .makeClientConfiguration())
         let proxy = try await Proxy(to: backend.port) { services in
-            var upstream = UpstreamOptions(host: "127.0.0.1", port: backend.port, tls: strict, serverName: "localhost")
-            upstream.connectTimeout = .milliseconds(150)
-            let options = upstream
+            let options = UpstreamOptions(
+                host: "127.0.0.1", port: backend.port, tls: strict, serverName: "localhost",
+                connectTimeout: .milliseconds(150))
             services.upstream = { options }
         }
         try await blocking {

@@ -30,9 +30,12 @@ import Testing
             environment = JSONEnvironment(
                 mapping: Mapping(name: "test", account: account),
                 policies: PolicyTable(PolicySnapshot(everyone: .off)),
-                writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))))
-            let downstream = DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)])
-            let upstream = UpstreamOptions(host: "127.0.0.1", port: backend, serverName: "localhost")
+                writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
+                answerLimit: 64 << 20)
+            let downstream = DownstreamOptions(
+                listeners: [ListenerOptions(host: "127.0.0.1", port: 0)], connectionLimit: 200)
+            let upstream = UpstreamOptions(
+                host: "127.0.0.1", port: backend, serverName: "localhost", connectTimeout: .seconds(10))
             var services = HTTPServices(
                 environment: environment,
                 clock: { Timestamp(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) },
@@ -327,6 +330,7 @@ import Testing
             _ = try await rig.send(RequestHead("GET", "/2"), timeout: .milliseconds(20))
         }
         #expect(failure?.text == "unsent: \(UpstreamError.noFreeConnection)")
+        #expect(rig.reportedFailures == 1)
         mayAnswer.withLock { $0 = true }
         let answers = [try await first, try await rig.get("/3")]
         #expect(answers == ["ok", "ok"])

@@ -5,8 +5,9 @@ import Foundation
 import PawlConfiguration
 
 /// Runs a sidecar, or sends a command to a running one.
-struct Sidecar: AsyncParsableCommand {
+struct SidecarCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "sidecar",
         abstract: "Give an unmodified client end-to-end encryption: run beside it, between it and the network.",
         discussion: """
             pawl sidecar --listen irc://127.0.0.1:6667 --upstream ircs://irc.example.org --data DIR
@@ -56,4 +57,13 @@ struct Sidecar: AsyncParsableCommand {
                 file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides)
         }
     }
+}
+
+/// A command that only a running sidecar executes.
+protocol SidecarAdminCommand: AdminCommand {
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer
+}
+
+extension SidecarAdminCommand {
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer { try await answer(gateway.sidecar()) }
 }

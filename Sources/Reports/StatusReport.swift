@@ -1,14 +1,9 @@
 // The reports of `pawl status` and `pawl policy simulate`, from the store and from memory. They contain names of people
 // and rooms, for the operator.
 
-import DeviceDirectory
 import Envelope
-package import Outbox
 package import Protection
-import Reports
-import RequestQueue
 package import StorePort
-import Vault
 
 /// The status of the gateway and of the migration.
 package struct StatusReport: Codable, Sendable, Equatable {
@@ -21,6 +16,7 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var custodyGateway: Int
         /// Devices on people's own machines whose public keys the directory has.
         package var custodyDevice: Int
+        /// Registered people behind the gateway now; 0 over HTTP, where a request needs no connection of its own.
         package var connectedNow: Int
         /// Accounts that have sent a credential to this gateway; HTTP only.
         package var behind: Int?
@@ -42,16 +38,16 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var refused: Int
     }
 
-    /// Requests since this process started, counted as ``RequestCounts`` are, and those that wait now.
+    /// Requests since this process started, and those that wait now: accepted = done + dead + waiting.
     package struct Requests: Codable, Sendable, Equatable {
-        package var accepted: Int
-        package var done: Int
-        package var dead: Int
-        package var waiting: Int
+        package var accepted = 0
+        package var done = 0
+        package var dead = 0
+        package var waiting = 0
         /// Waiting requests that an operator holds.
-        package var held: Int
+        package var held = 0
         /// Accounts with a hold on all their requests, as text.
-        package var heldAccounts: [String]
+        package var heldAccounts: [String] = []
         /// The age of the oldest waiting request; nil if none waits.
         package var oldestSeconds: Int64?
         /// Requests that the backend may have performed twice, including ended ones since the start; HTTP only.
@@ -59,14 +55,7 @@ package struct StatusReport: Codable, Sendable, Equatable {
         /// Waiting requests that need their sender's next login; HTTP only.
         package var withoutLogin: Int?
 
-        package init(
-            _ counts: RequestCounts, held: Int, heldAccounts: [String], oldestSeconds: Int64?, doubtful: Int? = nil,
-            withoutLogin: Int? = nil
-        ) {
-            (accepted, done, dead, waiting) = (counts.accepted, counts.done, counts.dead, counts.waiting)
-            (self.held, self.heldAccounts, self.oldestSeconds) = (held, heldAccounts, oldestSeconds)
-            (self.doubtful, self.withoutLogin) = (doubtful, withoutLogin)
-        }
+        package init() {}
     }
 
     package struct Blocker: Codable, Sendable, Equatable {
@@ -173,25 +162,29 @@ extension Int {
     fileprivate mutating func addClamped(_ other: Int) { self = addingClamped(other) }
 }
 
-/// Makes reports.
+/// Makes the part of a status that every chat protocol has.
 package struct Reporter: Sendable {
-    private let environment: IRCEnvironment
+    private let policies: PolicyTable
+    private let tally: Tally
     private let store: any Store
 
-    package init(environment: IRCEnvironment, store: any Store) {
-        (self.environment, self.store) = (environment, store)
+    package init(policies: PolicyTable, tally: Tally, store: any Store) {
+        (self.policies, self.tally, self.store) = (policies, tally, store)
     }
 
-    /// The current status, without the requests, which each chat protocol counts itself.
+    /// The current status, without requests, connected people and outsiders, which the chat protocol adds.
     ///
+    /// - Parameters:
+    ///   - published: devices on people's own machines whose public keys the directory has.
+    ///   - connections: open connections of clients.
     /// - Throws: ``StoreError`` if the store cannot be read.
     package func status(
-        upstream: String, policySource: String, connections: Int, startedAt: Int64, now: Timestamp
+        upstream: String, policySource: String, published: Int, connections: Int, startedAt: Int64, now: Timestamp
     ) throws(StoreError) -> StatusReport {
         let evidence = try store.evidence(limit: 100_000)
         let conversations = try store.conversations(limit: 100_000)
         let contents = try store.load()
-        let snapshot = environment.policies.snapshot
+        let snapshot = policies.snapshot
         let observations = try store.observations(limit: 10_000)
         let names = Set(evidence.map(\.name))
         let asked = Set(evidence.filter(\.asked).map(\.name))
@@ -200,15 +193,12 @@ package struct Reporter: Sendable {
             upstream: upstream, uptimeSeconds: (now.wall - startedAt) / 1000, connections: connections,
             accounts: .init(
                 legacy: names.subtracting(asked).count, askedForCapability: asked.count,
-                custodyGateway: contents.devices.count { $0.account.roomName == nil },
-                custodyDevice: environment.directory?.all.reduce(0) { $0 + $1.entry.published.count } ?? 0,
-                connectedNow: environment.roster.count),
+                custodyGateway: contents.devices.count { $0.account.roomName == nil }, custodyDevice: published,
+                connectedNow: 0),
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
-            shares: try shares(now), queue: [:],
-            requests: .init(RequestCounts(), held: 0, heldAccounts: [], oldestSeconds: nil),
-            blockers: blockers(observations) + outsidersInRooms(),
+            shares: try shares(now), queue: [:], requests: .init(), blockers: blockers(observations),
             warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
     }
 
@@ -216,7 +206,7 @@ package struct Reporter: Sendable {
         let hour = now.wall / 3_600_000
         let rows = try store.tallies(sinceHour: hour - 7 * 24)
         // Counts that are not stored yet are of this hour.
-        let unwritten = environment.tally.unwritten.map { (kind: $0.kind.name, count: $0.count) }
+        let unwritten = tally.unwritten.map { (kind: $0.kind.name, count: $0.count) }
         return [("this hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
             var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
             let counted = rows.filter { $0.hour > hour - Int64(hours) }.map { (kind: $0.kind, count: $0.count) }
@@ -236,33 +226,6 @@ package struct Reporter: Sendable {
         }
     }
 
-    /// The numbers of stored requests to IRC, by state.
-    ///
-    /// - Throws: ``StoreError`` if the store cannot be read.
-    package func queue() throws(StoreError) -> [String: Int] {
-        let counts = try store.requestCounts()
-        return Dictionary(
-            uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
-    }
-
-    /// The counts of requests to IRC. They are from one moment, so they add up.
-    ///
-    /// - Throws: ``StoreError`` if the store cannot be read.
-    package func requests(_ now: Timestamp) throws(StoreError) -> StatusReport.Requests {
-        let gate = environment.requests.gate
-        let held =
-            gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
-        let heldAccounts = gate.holds.compactMap { scope in
-            if case .account(let account) = scope { return environment.roster.nicks(of: account).first ?? account.name }
-            return nil
-        }
-        let oldest = try store.requests(states: [.pending], limit: 1).first
-        let counts = environment.requests.counters.counts
-        return StatusReport.Requests(
-            counts, held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),
-            oldestSeconds: oldest.map { max(now.wall - max($0.acceptedAt, 0), 0) / 1000 })
-    }
-
     /// The recipients and requests that `hosted` would refuse, those with the most messages first.
     private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
         var totals: [String: StatusReport.Blocker] = [:]
@@ -273,14 +236,6 @@ package struct Reporter: Sendable {
         }
         return totals.values.sorted { ($1.messages, $0.name, $0.what) < ($0.messages, $1.name, $1.what) }
             .prefix(20).map { $0 }
-    }
-
-    /// Room members who receive envelopes but no key.
-    private func outsidersInRooms() -> [StatusReport.Blocker] {
-        environment.rooms.outsiders { environment.roster.owner(ofFoldedNick: $0)?.participates == true }
-            .prefix(20).map {
-                StatusReport.Blocker(what: "outsider in a room", name: "\($0.nick) in \($0.room)", messages: 0)
-            }
     }
 
     private func warnings(_ snapshot: PolicySnapshot, legacy: Int) -> [String] {

@@ -1,0 +1,184 @@
+// The machine of a sidecar's connection with a gateway in front: whether the gateway knows the sidecar's device, and the
+// queries to its directory.
+//
+// A message to an unknown person waits in its place in the lane until the directory has answered. When the gateway is
+// lost, every waiting message is returned: it must not be sent without the answer.
+
+import DeviceDirectory
+import Envelope
+import IRCCodec
+import RequestQueue
+
+/// The state of a sidecar's connection with the gateway in front.
+struct FrontLink {
+    /// Ours: how long an answer that a person has no keys is cached, in nanoseconds.
+    static let memory: Int64 = 30_000_000_000
+    /// Ours: how long an answer may take, in nanoseconds.
+    static let patience: Int64 = 10_000_000_000
+    /// Ours: how often keys are generated for a gateway in `keysPeriod`; each time about fifty.
+    static let keysLimit = 10
+    /// In nanoseconds.
+    static let keysPeriod: Int64 = 60_000_000_000
+    /// Ours: cached answers. A larger table is emptied.
+    private static let cacheLimit = 10_000
+
+    private enum Phase {
+        /// There is no gateway in front, or it has not accepted the sidecar's device.
+        case absent
+        /// Nothing is sent until this time, because the gateway does not know the device yet.
+        case awaited(until: Int64)
+        case ready
+    }
+
+    /// A query about the keys of a nick.
+    struct Question {
+        enum Purpose {
+            /// The message waits in its place in the outbound lane.
+            case message(OutboundMessage, at: OutboundLane.Ticket)
+            /// The first message to a room has to find the keys.
+            case room
+        }
+
+        /// Folded.
+        let nick: String
+        let purpose: Purpose
+        fileprivate let deadline: Int64
+    }
+
+    /// The last challenge of the gateway.
+    struct Challenge {
+        let nonce: [UInt8]
+        let account: String
+    }
+
+    private var phase = Phase.absent
+    private var frames = ControlFrames()
+    private var lastNumber: UInt32 = 0
+    /// Kept for a device list that changes later.
+    private(set) var challenge: Challenge?
+    private var keysMadeAt: [Int64] = []
+    /// Queries without an answer, by their number in the control plane.
+    private var questions: [UInt32: Question] = [:]
+    /// Answered queries for which the vault is beginning sessions, by ticket.
+    private var startingSessions: [UInt64: Question] = [:]
+    private var lastTicket: UInt64 = 0
+    /// Folded nicks without keys, with the time at which the cached answer expires.
+    private var without: [ExactText: Int64] = [:]
+
+    // MARK: The gateway
+
+    /// Whether the gateway has accepted the proof of the sidecar's device.
+    var isReady: Bool {
+        if case .ready = phase { true } else { false }
+    }
+
+    /// Whether lines to the backend wait for the gateway.
+    func isAwaited(now: Int64) -> Bool {
+        if case .awaited(let until) = phase { until > now } else { false }
+    }
+
+    /// The time of the next event that does not depend on a line; nil if there is none.
+    var nextDeadline: Int64? {
+        let answer = questions.values.map(\.deadline).min()
+        guard case .awaited(let until) = phase else { return answer }
+        return min(answer ?? until, until)
+    }
+
+    /// The connection is registered, and the backend offers the capability.
+    mutating func expectAcceptance(now: Int64) { phase = .awaited(until: now + Self.patience) }
+
+    /// The gateway has accepted the device; returns whether it is the first time.
+    mutating func accepted() -> Bool {
+        defer { phase = .ready }
+        return !isReady
+    }
+
+    /// The gateway has refused something, so that there is no more to wait for.
+    mutating func refused() {
+        if case .awaited = phase { phase = .absent }
+    }
+
+    /// The gateway demands a proof; returns false if it has demanded keys too often.
+    mutating func challenged(_ challenge: Challenge, now: Int64) -> Bool {
+        guard mayMakeKeys(now: now) else { return false }
+        self.challenge = challenge
+        return true
+    }
+
+    /// Whether keys may be generated now; if so, counts it.
+    mutating func mayMakeKeys(now: Int64) -> Bool {
+        keysMadeAt.removeAll { $0 + Self.keysPeriod <= now }
+        guard keysMadeAt.count < Self.keysLimit else { return false }
+        keysMadeAt.append(now)
+        return true
+    }
+
+    /// The gateway was lost.
+    ///
+    /// - Returns: the queries that nobody will answer.
+    mutating func lose() -> [Question] {
+        defer { self = FrontLink() }
+        return Array(questions.values) + Array(startingSessions.values)
+    }
+
+    // MARK: Control plane
+
+    /// Adds a frame of the control plane.
+    mutating func take(_ line: IRCLine, now: Int64) -> ControlFrames.Outcome { frames.take(line, now: now) }
+
+    /// The lines of a message for the directory, without CR LF.
+    mutating func lines(of message: DirectoryMessage) -> [String] {
+        lastNumber += 1
+        return ControlFrames.lines(message.bytes, id: lastNumber)
+    }
+
+    // MARK: Queries
+
+    /// Whether the directory is asked about a nick before a message is sent to it.
+    ///
+    /// - Parameter limit: queries that may wait at a time.
+    func asks(about nick: String, now: Int64, limit: Int) -> Bool {
+        isReady && !isKnownWithout(nick, now: now) && questions.count < limit
+    }
+
+    /// Whether the keys of a member of a room are to be requested.
+    func asks(aboutMember nick: ExactText, now: Int64) -> Bool {
+        isReady && !isKnownWithout(nick.text, now: now) && !questions.values.contains { ExactText($0.nick) == nick }
+    }
+
+    private func isKnownWithout(_ nick: String, now: Int64) -> Bool { without[nick].map { $0 > now } ?? false }
+
+    /// Begins a query; returns its lines, without CR LF.
+    mutating func ask(about nick: String, for purpose: Question.Purpose, now: Int64) -> [String] {
+        let lines = lines(of: .find(nick: nick))
+        questions[lastNumber] = Question(nick: nick, purpose: purpose, deadline: now + Self.patience)
+        return lines
+    }
+
+    /// Removes and returns a query that was answered; nil if it is not expected any more.
+    mutating func answered(_ number: UInt32) -> Question? { questions.removeValue(forKey: number) }
+
+    /// Caches that a person has no keys.
+    mutating func noteWithout(_ nick: String, now: Int64) {
+        if without.count >= Self.cacheLimit { without.removeAll() }
+        without[nick] = now + Self.memory
+    }
+
+    /// Removes and returns the queries that were not answered in time. Ends the wait for the gateway if it is over.
+    mutating func expire(now: Int64) -> [Question] {
+        if case .awaited(let until) = phase, until <= now { phase = .absent }
+        let expired = questions.filter { $0.value.deadline <= now }
+        for number in expired.keys { questions[number] = nil }
+        return expired.sorted { $0.key < $1.key }.map(\.value)
+    }
+
+    /// The vault begins sessions with the devices that were found; returns the ticket.
+    mutating func startSessions(for question: Question) -> UInt64 {
+        lastTicket += 1
+        startingSessions[lastTicket] = question
+        return lastTicket
+    }
+
+    /// Removes and returns the query whose sessions were begun; nil if the gateway was lost meanwhile.
+    mutating func sessionsStarted(_ ticket: UInt64) -> Question? { startingSessions.removeValue(forKey: ticket) }
+}

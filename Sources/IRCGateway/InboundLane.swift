@@ -1,0 +1,82 @@
+// The machine of what goes to the client: lines in order, and those that wait for the vault or for a copy of what
+// another connection opens.
+//
+// A message to a room waits behind the copies that were requested before it, so that the vault opens and stores the
+// messages of a room in one order. Lines of a room from before a restart wait until the client is in that room again.
+
+import DequeModule
+import IRCCodec
+import RequestQueue
+
+/// The inbound side of one connection.
+struct InboundLane {
+    typealias Ticket = OrderedQueue<InboundEntry>.Ticket
+
+    private var queue = OrderedQueue<InboundEntry>()
+    private var opens: [Ticket: PendingOpen] = [:]
+    private var copies: [Ticket: PendingCopy] = [:]
+    /// Messages to rooms that arrived after the copies, in order.
+    private var postponed: Deque<PostponedOpening> = []
+    /// Lines from before a restart, for rooms that the client has not joined again.
+    private var roomLines: [RecoveredLine] = []
+
+    // MARK: The lane
+
+    var isEmpty: Bool { queue.isEmpty }
+    var count: Int { queue.count }
+
+    mutating func append(_ entry: InboundEntry) { queue.append(entry) }
+
+    /// Removes and returns the front entry if it is ready, else returns nil.
+    mutating func popFirst() -> InboundEntry? { queue.popFirst() }
+
+    /// Reserves the next position.
+    mutating func reserve() -> Ticket { queue.reserve() }
+
+    /// Fills a reserved position; an empty array removes it.
+    mutating func resolve(_ ticket: Ticket, with entries: [InboundEntry]) { queue.resolve(ticket, with: entries) }
+
+    // MARK: Opening
+
+    /// The vault opens an envelope for a reserved position.
+    mutating func beginOpening(_ open: PendingOpen, at ticket: Ticket) { opens[ticket] = open }
+
+    /// Removes and returns an envelope that the vault has answered. Its position stays reserved until it is resolved.
+    mutating func endOpening(_ ticket: Ticket) -> PendingOpen? { opens.removeValue(forKey: ticket) }
+
+    // MARK: Copies
+
+    /// Whether messages to rooms have to be postponed.
+    var awaitsCopies: Bool { !copies.isEmpty }
+
+    /// Another connection opens this line: its position waits for the copy.
+    mutating func awaitCopy(_ copy: PendingCopy, at ticket: Ticket) { copies[ticket] = copy }
+
+    /// Removes and returns a line whose copy has arrived. Its position stays reserved until it is resolved.
+    mutating func endAwaiting(_ ticket: Ticket) -> PendingCopy? { copies.removeValue(forKey: ticket) }
+
+    /// Postpones a message until no copy is awaited.
+    mutating func postpone(_ message: PostponedOpening) { postponed.append(message) }
+
+    /// Removes and returns the next postponed message; nil if there is none, or copies are awaited.
+    mutating func nextPostponed() -> PostponedOpening? { copies.isEmpty ? postponed.popFirst() : nil }
+
+    // MARK: Lines from before a restart
+
+    /// The vault has returned lines that may not have been shown.
+    ///
+    /// - Parameter isIn: whether the client is in a room.
+    mutating func recovered(_ lines: [RecoveredLine], at ticket: Ticket, isIn: (String) -> Bool) {
+        let now = lines.filter { $0.room.map(isIn) ?? true }
+        queue.resolve(ticket, with: now.map { InboundEntry($0) })
+        roomLines += lines.filter { !($0.room.map(isIn) ?? true) }
+    }
+
+    /// The client has joined a room: the waiting lines of the room follow.
+    mutating func joined(_ room: String) {
+        guard !roomLines.isEmpty else { return }
+        let isHere: (RecoveredLine) -> Bool = { $0.room.map { ExactText($0) } == ExactText(room) }
+        for line in roomLines where isHere(line) { queue.append(InboundEntry(line)) }
+        roomLines.removeAll(where: isHere)
+    }
+}

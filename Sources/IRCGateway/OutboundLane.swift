@@ -1,0 +1,346 @@
+// The machine of what goes to the backend: lines and committed requests in order, requests that wait beside the lane for
+// their recipient or an operator, messages that the vault is sealing, and requests that the backend has not
+// acknowledged.
+//
+// Nothing overtakes a reserved position. A request that is held leaves the lane, so that nothing else waits for it, and
+// no later request to the same recipient overtakes it. The machine knows no names of people and no capabilities: the
+// connection says which recipients can be reached, and writes the lines.
+
+import IRCCodec
+import RequestQueue
+import StorePort
+
+/// The outbound side of one connection.
+struct OutboundLane {
+    typealias Ticket = OrderedQueue<OutboundEntry>.Ticket
+
+    /// Whether a held request can be sent.
+    enum Reach {
+        case reachable, unreachable
+        /// An operator holds it. Later requests to the same recipient wait too.
+        case stopped
+    }
+
+    /// What was not sent when the gateway stopped.
+    struct Unsent {
+        var entries: [OutboundEntry]
+        var held: [OutboundRequest]
+        var unacknowledged: [OutboundRequest]
+        var seals: [PendingSeal]
+    }
+
+    /// Ours: how long held requests wait for their recipient, in nanoseconds.
+    private static let heldPatience: Int64 = 60_000_000_000
+    /// Ours: how often held requests are tried, in nanoseconds.
+    private static let heldInterval: Int64 = 250_000_000
+    /// Ours: the shortest pause before the same request is tried again, in nanoseconds.
+    private static let requestPause: Int64 = 5_000_000
+
+    private var queue = OrderedQueue<OutboundEntry>()
+    private var pacer: Pacer
+    private var seals: [Ticket: PendingSeal] = [:]
+    /// Positions for an account's waiting requests, each with the position of its waiting lines in the inbound lane.
+    private var recoveries: [Ticket: Ticket] = [:]
+    private var held: [OutboundRequest] = []
+    private var heldDeadline: Int64?
+    /// Requests that the backend has not acknowledged.
+    var outstanding = OutstandingRequests()
+
+    init(_ limit: Pacer.Limit) { pacer = Pacer(limit) }
+
+    // MARK: The lane
+
+    /// Whether nothing is in the lane. Held requests are beside it.
+    var isEmpty: Bool { queue.isEmpty }
+
+    /// The number of entries in the lane and beside it.
+    var count: Int { queue.count + held.count }
+
+    /// Whether everything is sent and acknowledged, except held requests.
+    var isSettled: Bool { queue.isEmpty && seals.isEmpty && outstanding.isSettled }
+
+    /// The front entry, if it is ready to be sent.
+    var first: OutboundEntry? { queue.first }
+
+    mutating func append(_ entry: OutboundEntry) { queue.append(entry) }
+
+    mutating func popFirst() { _ = queue.popFirst() }
+
+    /// Replaces the front request: some of its lines are sent.
+    mutating func replaceFirst(_ request: OutboundRequest) { queue.replaceFirst(.request(request)) }
+
+    /// Reserves the next position.
+    mutating func reserve() -> Ticket { queue.reserve() }
+
+    /// Reserves the position in front of everything.
+    mutating func reserveFirst() -> Ticket { queue.reserveFirst() }
+
+    /// Fills a reserved position; an empty array removes it.
+    mutating func resolve(_ ticket: Ticket, with entries: [OutboundEntry]) { queue.resolve(ticket, with: entries) }
+
+    /// When to look at the lane again; nil if it waits for no time.
+    mutating func nextWake(now: Int64) -> Int64? {
+        let next = held.isEmpty ? nil : now + Self.heldInterval
+        let slot: Int64
+        switch queue.first {
+        case nil: return next
+        case .line: slot = pacer.nextSlot(now: now)
+        case .request: slot = max(pacer.nextSlot(now: now), now + Self.requestPause)
+        }
+        return min(next ?? slot, slot)
+    }
+
+    // MARK: Pace
+
+    var isUnlimited: Bool { pacer.isUnlimited }
+
+    /// Counts bytes that were sent past the lane.
+    mutating func charge(_ bytes: Int, now: Int64) { pacer.charge(bytes, now: now) }
+
+    /// Whether so many bytes may be sent now; if so, counts them.
+    mutating func spend(_ bytes: Int, now: Int64) -> Bool { pacer.spend(bytes, now: now) }
+
+    mutating func renewPace(_ limit: Pacer.Limit) { pacer.renew(limit) }
+
+    /// Begins the pace of a new connection to the backend.
+    mutating func restartPace(_ limit: Pacer.Limit) { pacer = Pacer(limit) }
+
+    // MARK: Sealing
+
+    /// Reserves the position of a message that the vault seals.
+    mutating func beginSeal(_ seal: PendingSeal) -> Ticket {
+        let ticket = queue.reserve()
+        seals[ticket] = seal
+        return ticket
+    }
+
+    /// Removes and returns a sealed message. Its position stays reserved until it is resolved.
+    mutating func endSeal(_ ticket: Ticket) -> PendingSeal? { seals.removeValue(forKey: ticket) }
+
+    /// Removes and returns a message that was not sealed, with its position.
+    mutating func cancelSeal(_ ticket: Ticket) -> PendingSeal? {
+        guard let seal = seals.removeValue(forKey: ticket) else { return nil }
+        queue.resolve(ticket, with: [])
+        return seal
+    }
+
+    // MARK: Waiting requests of an account
+
+    /// Reserves the next position for an account's waiting requests.
+    mutating func beginRecovery(lines: Ticket) -> Ticket {
+        let ticket = queue.reserve()
+        recoveries[ticket] = lines
+        return ticket
+    }
+
+    /// Notes that an account's waiting requests go to a position that is reserved already.
+    mutating func beginRecovery(at ticket: Ticket, lines: Ticket) { recoveries[ticket] = lines }
+
+    /// Removes a recovery. Forgets the requests that the vault returned from where they are now: one that was being
+    /// sealed when the backend was lost is in both places.
+    ///
+    /// - Returns: the position of the waiting lines in the inbound lane; nil if there is no such recovery.
+    mutating func endRecovery(_ ticket: Ticket, returned: Set<UInt64>) -> Ticket? {
+        guard let lines = recoveries.removeValue(forKey: ticket) else { return nil }
+        _ = queue.removeReady { $0.asRequest.map { returned.contains($0.request.id) } ?? false }
+        held.removeAll { returned.contains($0.request.id) }
+        return lines
+    }
+
+    // MARK: Held requests
+
+    /// Holds a request until its recipient is back.
+    mutating func hold(_ request: OutboundRequest, now: Int64) {
+        held.append(request)
+        extendHolding(now: now)
+    }
+
+    /// Begins the recipients' time again.
+    mutating func extendHolding(now: Int64) { heldDeadline = now + Self.heldPatience }
+
+    /// Whether a request to a recipient is held.
+    func isHolding(for peer: String) -> Bool { held.contains { $0.request.peer == peer } }
+
+    /// Whether an earlier request to the same recipient is held, which this one must not overtake.
+    func isBehindHeld(_ request: Request) -> Bool {
+        held.contains { $0.request.peer == request.peer && $0.request.id < request.id }
+    }
+
+    /// Moves held requests whose recipients can be reached into the lane, before later ones to the same recipients.
+    ///
+    /// - Returns: the requests whose recipients have not come back in time.
+    mutating func releaseHeld(now: Int64, _ reach: (OutboundRequest) -> Reach) -> [OutboundRequest] {
+        guard !held.isEmpty, recoveries.isEmpty else { return [] }
+        let isOverdue = heldDeadline.map { $0 <= now } ?? false
+        var waiting: [OutboundRequest] = []
+        var released: [OutboundRequest] = []
+        var expired: [OutboundRequest] = []
+        var stopped: Set<ExactText> = []
+        for entry in held {
+            let state: Reach = stopped.contains(entry.request.peer) ? .stopped : reach(entry)
+            switch state {
+            case .stopped:
+                stopped.insert(entry.request.peer)
+                waiting.append(entry)
+            case .reachable: released.append(entry)
+            case .unreachable: if isOverdue { expired.append(entry) } else { waiting.append(entry) }
+            }
+        }
+        held = waiting
+        // The recipient's time does not run while an operator holds a request.
+        if !stopped.isEmpty { extendHolding(now: now) }
+        guard !released.isEmpty else { return expired }
+        // Later requests to the same recipients are in the lane, behind entries that wait for the pacer.
+        let peers = Set(released.map(\.request.peer))
+        let later = queue.removeReady {
+            $0.asRequest.map { $0.next == 0 && peers.contains($0.request.peer) } ?? false
+        }
+        released += later.compactMap(\.asRequest)
+        queue.insertFirst(released.sorted { $0.request.id < $1.request.id }.map { .request($0) }) {
+            $0.asRequest.map { $0.next > 0 } ?? false
+        }
+        return expired
+    }
+
+    // MARK: Removing
+
+    /// Removes requests of which nothing was sent: their account has logged out.
+    mutating func removeUnsent(where fits: (OutboundRequest) -> Bool) {
+        held.removeAll(where: fits)
+        _ = queue.removeReady { $0.asRequest.map { $0.next == 0 && fits($0) } ?? false }
+    }
+
+    /// Removes and returns a request that an operator has dropped; nil if it is not here.
+    mutating func drop(_ id: UInt64) -> OutboundRequest? {
+        let dropped =
+            held.filter { $0.request.id == id }
+            + queue.removeReady { $0.asRequest.map { $0.request.id == id } ?? false }.compactMap(\.asRequest)
+        held.removeAll { $0.request.id == id }
+        return dropped.first
+    }
+
+    /// Removes and returns all requests that are not acknowledged: the backend was lost.
+    mutating func takeBack() -> [OutboundRequest] {
+        let requests =
+            held + outstanding.unacknowledged + queue.removeReady { $0.asRequest != nil }.compactMap(\.asRequest)
+        held = []
+        outstanding = OutstandingRequests()
+        return requests.sorted { $0.request.id < $1.request.id }
+    }
+
+    /// Removes the ready entries, and returns everything that was not sent or not acknowledged.
+    mutating func takeUnsent() -> Unsent {
+        Unsent(
+            entries: queue.removeReady { _ in true }, held: held, unacknowledged: outstanding.unacknowledged,
+            seals: Array(seals.values))
+    }
+}
+
+/// Requests that were sent to the backend and are not yet acknowledged.
+struct OutstandingRequests: Sendable {
+    struct Entry: Sendable {
+        var outbound: OutboundRequest
+        /// The folded target, as it appears in error numerics.
+        var target: String
+        /// The number of fragments whose echo has not arrived.
+        var echoesMissing: Int
+        var isLabelled: Bool
+        /// Whether the backend has refused it, and further answers to it may arrive.
+        fileprivate(set) var failed = false
+        /// Numerics that were forwarded once, so that further fragments do not repeat them.
+        fileprivate var repliesShown: Set<Int> = []
+
+        init(outbound: OutboundRequest, target: String, isLabelled: Bool) {
+            (self.outbound, self.target, self.isLabelled) = (outbound, target, isLabelled)
+            echoesMissing = outbound.request.bodies.count
+        }
+    }
+
+    private var entries: [UInt64: Entry] = [:]
+    private var unlabelledTargets: [ExactText: UInt64] = [:]
+    /// Batches of the backend that answer a label of the gateway, with the request.
+    private var batches: [String: UInt64] = [:]
+    /// Whether the gateway is being stopped and the backend has not answered the last PING.
+    private var awaitsLastPong = false
+
+    var isEmpty: Bool { entries.isEmpty }
+
+    /// Whether no acknowledgement is awaited.
+    var isSettled: Bool { !awaitsLastPong && entries.allSatisfy(\.value.failed) }
+
+    /// The requests that were not refused.
+    var unacknowledged: [OutboundRequest] { entries.values.filter { !$0.failed }.map(\.outbound) }
+
+    subscript(id: UInt64) -> Entry? { entries[id] }
+
+    // MARK: Sending
+
+    /// Whether an unlabelled request to a target waits. Its answers name the target only.
+    func isBusy(_ target: String) -> Bool { unlabelledTargets[target] != nil }
+
+    mutating func begin(_ entry: Entry) {
+        entries[entry.outbound.request.id] = entry
+        if !entry.isLabelled { unlabelledTargets[entry.target] = entry.outbound.request.id }
+    }
+
+    /// A last PING is sent, whose answer is ``lastPong()``.
+    mutating func askForLastPong() { awaitsLastPong = true }
+
+    mutating func lastPong() { awaitsLastPong = false }
+
+    // MARK: Answers
+
+    /// The unlabelled request to a target; nil if there is none.
+    func unlabelled(_ target: String) -> UInt64? { unlabelledTargets[target] }
+
+    /// The unlabelled request with a body from an echo; nil if there is none.
+    func unlabelled(body: [UInt8]) -> UInt64? {
+        entries.first { !$0.value.isLabelled && $0.value.outbound.request.bodies.contains(body) }?.key
+    }
+
+    /// Notes an answer to a request.
+    ///
+    /// - Returns: whether it is the first with this numeric.
+    mutating func answered(_ id: UInt64, numeric: Int) -> Bool {
+        entries[id]?.repliesShown.insert(numeric).inserted ?? false
+    }
+
+    /// Notes the echo of a request, or of one of its fragments.
+    ///
+    /// - Returns: whether all have arrived.
+    mutating func echoed(_ id: UInt64) -> Bool {
+        guard entries[id] != nil else { return false }
+        entries[id]?.echoesMissing -= 1
+        return entries[id]?.echoesMissing ?? 0 <= 0
+    }
+
+    /// The backend, or a filter of it, has refused a request.
+    ///
+    /// - Returns: whether it is the first refusal.
+    mutating func refused(_ id: UInt64) -> Bool {
+        guard let entry = entries[id], !entry.failed else { return false }
+        if entry.isLabelled { end(id) } else { entries[id]?.failed = true }
+        return true
+    }
+
+    /// Removes and returns a request, with the answers that are due to it.
+    @discardableResult
+    mutating func end(_ id: UInt64) -> Entry? {
+        guard let entry = entries.removeValue(forKey: id) else { return nil }
+        if unlabelledTargets[entry.target] == id { unlabelledTargets[entry.target] = nil }
+        return entry
+    }
+
+    // MARK: Batches
+
+    /// The backend opens a batch that answers a request.
+    mutating func beginBatch(_ reference: String, of id: UInt64) { batches[reference] = id }
+
+    /// The request that a batch answers; nil if it answers none.
+    func request(ofBatch reference: String) -> UInt64? { batches[reference] }
+
+    /// The backend ends a batch.
+    ///
+    /// - Returns: whether it answers a request.
+    mutating func endBatch(_ reference: String) -> Bool { batches.removeValue(forKey: reference) != nil }
+}

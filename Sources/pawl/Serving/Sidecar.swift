@@ -1,0 +1,149 @@
+// A running sidecar as its commands see it.
+
+import CommitLoop
+import Devices
+import DoubleRatchet
+import Envelope
+import IRCGateway
+import NIOSupport
+import Protection
+import Reports
+import RequestQueue
+import StorePort
+import Vault
+
+/// The gateway of one person's client.
+struct Sidecar: Sendable {
+    let gateway: Gateway
+    let peers: PeerCache
+    let front: IRCFront
+
+    /// Returns the peer of a name.
+    ///
+    /// - Throws: ``AdminFailure`` if no keys of that peer are known.
+    func peer(named name: String) throws -> Peer {
+        guard let peer = peers.all.first(where: { $0.name.displayName.lowercased() == name.lowercased() }) else {
+            throw AdminFailure(
+                "No keys of \(name) are known. If you have just written to each other, wait some seconds until both sides "
+                    + "report that keys were exchanged. See: pawl sidecar status.")
+        }
+        return peer
+    }
+
+    /// Returns the number that two people compare, of the first keys of both device lists.
+    func safetyNumber(with deviceList: DeviceList) throws -> SafetyNumber {
+        guard let own = peers.own else { throw AdminFailure("The sidecar has no device yet. Start it again.") }
+        return SafetyNumber(Self.party(own.deviceList), Self.party(deviceList))
+    }
+
+    private static func party(_ deviceList: DeviceList) -> SafetyNumber.Party {
+        // The two sides may know each other by different names, so the key is the identifier.
+        SafetyNumber.Party(identifier: deviceList.root.bytes, key: deviceList.root)
+    }
+
+    /// Applies a person's decision, and waits until it is stored.
+    func decide(_ decision: PeerDecision, about name: AccountID) async throws {
+        front.thread.submit([
+            .decide(name, decision), .record([gateway.audit("sidecar", "\(decision) \(name.displayName)")]),
+        ])
+        try await front.drain()
+    }
+
+    /// Removes a device from the person's list, and notifies all peers.
+    func revoke(_ device: DeviceID) async throws {
+        front.thread.submit([.revoke(device), .record([gateway.audit("sidecar", "revoke \(device.value)")])])
+        try await front.drain()
+        guard let own = peers.own, own.deviceList.identity(of: device) == nil else {
+            throw AdminFailure("The device could not be removed: the list is at its limit. Start again with a new one.")
+        }
+        try? write(peers.all.map { ($0.name, .acknowledge(own.deviceList)) })
+    }
+
+    func lowerLatch(ofPeer name: AccountID) throws {
+        let conversation = ConversationID(.own, name)
+        try gateway.commit([.removeConversation(conversation)])
+        gateway.tables.latches.reset(conversation)
+        front.reset(conversation)
+    }
+
+    /// Sends control messages over one of the connections.
+    ///
+    /// - Throws: ``AdminFailure`` if no client is connected.
+    func write(_ controlMessages: [(to: AccountID, message: ControlMessage)]) throws {
+        guard let connection = front.environment.roster.entries.first?.connection else {
+            throw AdminFailure("Connect a client to this sidecar first: the message goes over its connection.")
+        }
+        front.thread.send(
+            controlMessages.map {
+                AddressedReply(connection: connection, reply: .sidecar(.controlMessage($0.to, $0.message.body)))
+            })
+    }
+
+    // MARK: Rooms
+
+    /// A room that a client of the sidecar is in.
+    struct Room: Sendable {
+        var connection: ConnectionID
+        var report: RoomReport
+    }
+
+    /// Returns the protection of the rooms of all connected clients.
+    ///
+    /// Connections that do not answer within a second are left out.
+    func rooms() async throws -> [Room] {
+        let connections = front.environment.roster.entries.map(\.connection)
+        let (answers, continuation) = AsyncStream.makeStream(of: [Room].self)
+        front.thread.send(
+            connections.map { connection in
+                AddressedReply(
+                    connection: connection,
+                    reply: .sidecar(
+                        .rooms({ reports in
+                            continuation.yield(reports.map { Room(connection: connection, report: $0) })
+                        })))
+            })
+        let deadline = Task {
+            try await Task.sleep(for: .seconds(1))
+            continuation.finish()
+        }
+        defer { deadline.cancel() }
+        var rooms: [Room] = []
+        var missing = connections.count
+        guard missing > 0 else { return [] }
+        for await answer in answers {
+            rooms += answer
+            missing -= 1
+            if missing == 0 { break }
+        }
+        return rooms
+    }
+
+    /// Finds a room that a connected client is in.
+    ///
+    /// - Throws: ``AdminFailure`` if no client is in it.
+    func room(joined name: String) async throws -> Room {
+        let folded = ExactText(front.names().room(name).roomName ?? name)
+        guard let found = try await rooms().first(where: { ExactText($0.report.name) == folded }) else {
+            throw AdminFailure(
+                "No client of this sidecar is in \(name). Join it, then try again. See: pawl sidecar status.")
+        }
+        return found
+    }
+
+    /// Applies the person's decision about a room, and sends it to the other members.
+    ///
+    /// - Throws: ``AdminFailure`` if it could not be stored.
+    func ask(_ act: RoomRequest.Act, _ room: Room) async throws {
+        let (answers, continuation) = AsyncStream.makeStream(of: Bool.self)
+        var job = RoomRequestJob(connection: room.connection, act: act, room: room.report.name)
+        job.done = { continuation.yield($0) }
+        front.send(.sidecar(.askRoom(job)), to: [room.connection])
+        let deadline = Task {
+            try await Task.sleep(for: .seconds(10))
+            continuation.finish()
+        }
+        defer { deadline.cancel() }
+        for await isStored in answers where isStored { return }
+        throw AdminFailure("The decision could not be stored, or the client has just disconnected. Try again.")
+    }
+}

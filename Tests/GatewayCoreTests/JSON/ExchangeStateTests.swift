@@ -1,0 +1,194 @@
+import DeviceDirectory
+import HTTPCodec
+import JSONGateway
+import NIOCore
+import Protection
+import Reports
+import RequestQueue
+import Testing
+import Vault
+
+/// The machine of an exchange alone: every event in every state.
+@Suite struct ExchangeStateTests {
+    typealias Stage = HTTPExchange.Stage
+
+    /// The kinds of events, some of them twice because their data decides.
+    enum Kind: String, CaseIterable {
+        case request, body, bodyTooLong, answer, answerBody, answerTooLong, upstreamFailed
+        case account, noAccount, members, noMembers
+        case newWrite, knownWrite, queued, notQueued, opened, otherOpened, challenge, mail
+        case outcome, dropped, woken
+    }
+
+    /// An exchange in a state, with what the events of that state refer to.
+    struct Reached {
+        var steps: ExchangeSteps
+        /// The ticket of the last job that opens messages.
+        var ticket: UInt64 = 0
+
+        init(answer: Mapping.Route.Answer = .whenDone) throws {
+            steps = ExchangeSteps(try JSONWorld(.hosted, mapping: .lab(answer: answer)))
+        }
+
+        @discardableResult
+        mutating func take(_ event: ExchangeEvent) -> [ExchangeAction] {
+            let actions = steps.take(event)
+            for case .submit(.open(let job)) in actions { ticket = job.ticket }
+            return actions
+        }
+
+        mutating func take(_ kinds: Kind...) throws {
+            for kind in kinds { take(try event(kind)) }
+        }
+
+        func event(_ kind: Kind) throws -> ExchangeEvent {
+            let token = RequestToken(high: 1, low: 2)
+            let json = ResponseHead(200, headers: ["Content-Type": "application/json"])
+            switch kind {
+            case .request: return .request(Reached.head("GET", "/c/all"))
+            case .body: return .requestBody(ByteBuffer(string: #"{"id":"1","text":"x"}"#))
+            case .bodyTooLong: return .requestTooLong
+            case .answer: return .response(json)
+            case .answerBody: return .responseBody(ByteBuffer(string: #"{"messages":[]}"#))
+            case .answerTooLong: return .responseTooLong
+            case .upstreamFailed: return .upstreamFailed
+            case .account: return .found(.account, json, ByteBuffer(string: #"{"id":"alice"}"#))
+            case .noAccount: return .notFound(.account)
+            case .members: return .found(.members, json, ByteBuffer(string: #"{"members":["alice","bob","carol"]}"#))
+            case .noMembers: return .notFound(.members)
+            case .newWrite: return .vault(.foundWrite(nil))
+            case .knownWrite:
+                return .vault(.foundWrite(KnownWrite(token: token, localID: nil, isLost: false)))
+            case .queued:
+                return .vault(.queued(token, .success(KnownWrite(token: token, localID: nil, isLost: false))))
+            case .notQueued: return .vault(.queued(token, .failure(.notQueued(.full))))
+            case .opened: return .vault(.opened(ticket: ticket, []))
+            case .otherOpened: return .vault(.opened(ticket: ticket + 1, []))
+            case .challenge: return .vault(.directory(id: 0, .challenge(nonce: [1], account: "alice")))
+            case .mail: return .vault(.mail(id: 0, .done))
+            case .outcome: return .written(.answered(json, ByteBuffer(string: #"{"message_id":"m1"}"#)))
+            case .dropped: return .written(.dropped)
+            case .woken: return .woken
+            }
+        }
+
+        static func head(_ method: String, _ target: String, token: String? = "t-alice") -> RequestHead {
+            var head = RequestHead(method, target)
+            if let token { head.headers.add("Authorization", "Bearer \(token)") }
+            return head
+        }
+    }
+
+    /// An exchange of Alice's in a state.
+    private static func reach(_ stage: Stage) throws -> Reached {
+        var reached = try Reached(answer: stage == .queueing ? .atOnce(status: 202, body: "{}") : .whenDone)
+        func begin(_ method: String, _ target: String) throws {
+            reached.take(.request(Reached.head(method, target)))
+            // The account may be known already.
+            if reached.steps.stage == .identifying { try reached.take(.account) }
+        }
+        switch stage {
+        case .beginning: break
+        case .identifying: try reached.take(.request)
+        case .collectingCall: try begin("POST", "/_pawl/v1/challenge")
+        case .calling:
+            try begin("POST", "/_pawl/v1/challenge")
+            reached.take(.requestBody(ByteBuffer()))
+        case .collecting: try begin("POST", "/c/all")
+        case .findingWrite:
+            // The queue knows the write, and the members are not known yet.
+            reached.steps.world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"x"}"#)
+            reached.steps.world.environment.conversations.forgetAll()
+            try begin("POST", "/c/all")
+            try reached.take(.body)
+        case .askingMembers:
+            try begin("POST", "/c/all")
+            try reached.take(.body)
+        case .queueing, .awaitingOutcome:
+            try begin("POST", "/c/all")
+            try reached.take(.body, .members)
+        case .forwarding: try begin("GET", "/c/all")
+        case .collectingAnswer:
+            try begin("GET", "/c/all")
+            try reached.take(.answer)
+        case .opening:
+            let world = reached.steps.world
+            world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"sealed"}"#)
+            try begin("GET", "/c/all")
+            try reached.take(.answer)
+            let sealed = world.direct("GET", "/c/all", as: "t-alice").text
+            reached.take(.responseBody(ByteBuffer(string: sealed)))
+        case .passed: try begin("GET", "/me")
+        case .over: reached.take(.request(Reached.head("POST", "/c/all", token: nil)))
+        }
+        #expect(reached.steps.stage == stage)
+        return reached
+    }
+
+    /// The transitions. An event that is not named for a state cannot come in it.
+    private static let transitions: [Stage: [Kind: Stage]] = [
+        .beginning: [.request: .identifying, .upstreamFailed: .over],
+        .identifying: [.account: .forwarding, .noAccount: .passed, .upstreamFailed: .over],
+        .collectingCall: [.body: .calling, .bodyTooLong: .over, .upstreamFailed: .over],
+        .calling: [.challenge: .over, .upstreamFailed: .over],
+        .collecting: [.body: .askingMembers, .bodyTooLong: .askingMembers, .upstreamFailed: .over],
+        .findingWrite: [.newWrite: .askingMembers, .knownWrite: .awaitingOutcome, .upstreamFailed: .over],
+        .askingMembers: [.members: .awaitingOutcome, .noMembers: .awaitingOutcome, .upstreamFailed: .over],
+        // An earlier write that is lost has an outcome and no local id.
+        .queueing: [.queued: .awaitingOutcome, .notQueued: .over, .upstreamFailed: .over],
+        // An equal write was queued meanwhile. After its patience a client is answered when the write is stored.
+        .awaitingOutcome: [
+            .queued: .awaitingOutcome, .notQueued: .over, .outcome: .over, .dropped: .over, .woken: .awaitingOutcome,
+            .upstreamFailed: .over,
+        ],
+        .forwarding: [.answer: .collectingAnswer, .upstreamFailed: .over],
+        .collectingAnswer: [.answerBody: .over, .answerTooLong: .over, .upstreamFailed: .over],
+        // The patience with a write may end while its answer is opened: a late event without effect.
+        .opening: [.opened: .over, .woken: .opening, .upstreamFailed: .over],
+        // The adapter answers.
+        .passed: [.upstreamFailed: .passed],
+        .over: [:],
+    ]
+
+    @Test(arguments: Stage.allCases) func everyEventInEveryStateHasATransitionOrIsReported(stage: Stage) throws {
+        let expected = try #require(Self.transitions[stage])
+        for kind in Kind.allCases {
+            var reached = try Self.reach(stage)
+            let tally = reached.steps.world.environment.tally
+            let actions = reached.take(try reached.event(kind))
+            let reports = actions.filter { if case .report = $0 { true } else { false } }
+            let answers = actions.compactMap { if case .respond(let head, _) = $0 { head.status } else { nil } }
+            let next = reached.steps.stage
+            if let expected = expected[kind] {
+                #expect(next == expected, "\(stage) \(kind)")
+                #expect(reports.isEmpty && tally[.unexpectedEvents] == 0, "\(stage) \(kind)")
+                // Only a named late event, and a fault that the adapter answers, have no effect.
+                let hasNoEffect = stage == .opening && kind == .woken || stage == .passed
+                #expect(actions.isEmpty == hasNoEffect, "\(stage) \(kind): \(actions)")
+            } else {
+                #expect(reports.count == 1 && tally[.unexpectedEvents] == 1, "\(stage) \(kind)")
+                #expect(next == (stage.isAnswered ? stage : .over), "\(stage) \(kind)")
+                #expect(answers == (stage.isAnswered ? [] : [500]), "\(stage) \(kind)")
+            }
+        }
+    }
+
+    /// What is reported names the event and the state, and no data.
+    @Test func aReportNamesEventAndState() throws {
+        var reached = try Self.reach(.queueing)
+        let actions = reached.take(.found(.members, ResponseHead(200), ByteBuffer(string: "the canary sings")))
+        guard case .report(let defect)? = actions.first else {
+            Issue.record("\(actions)")
+            return
+        }
+        #expect("\(defect)" == "Defect of the gateway: unexpected event found(members) of an exchange, queueing.")
+    }
+
+    /// Whoever waits for an answer gets one in every state when the backend fails.
+    @Test(arguments: Stage.allCases) func aFailedBackendIsAnsweredInEveryState(stage: Stage) throws {
+        var reached = try Self.reach(stage)
+        let actions = reached.take(.upstreamFailed)
+        let answers = actions.compactMap { if case .respond(let head, _) = $0 { head.status } else { nil } }
+        #expect(answers == (stage.isAnswered ? [] : [502]))
+    }
+}

@@ -1,0 +1,108 @@
+import DeviceDirectory
+import Envelope
+import IRCCodec
+import RequestQueue
+import Testing
+
+@testable import IRCGateway
+
+/// A sidecar's connection with a gateway in front, as a transcript.
+@Suite struct FrontLinkTests {
+    private var link = FrontLink()
+    private static let second: Int64 = 1_000_000_000
+
+    private func message(_ target: String) -> OutboundMessage {
+        OutboundMessage(verb: "PRIVMSG", target: target, body: Body(text: [1]), clientLabel: nil, tags: [])
+    }
+
+    /// Sends a query; returns its number in the control plane.
+    private mutating func ask(_ nick: String, at now: Int64, slot: OutboundLane.Ticket = 1) throws -> UInt32 {
+        let line = try #require(link.ask(about: nick, for: .message(message(nick), at: slot), now: now).first)
+        let number = try parsed(line).text(0)
+        return try #require(number.flatMap { UInt32($0) })
+    }
+
+    private static func slot(_ question: FrontLink.Question?) -> OutboundLane.Ticket? {
+        if case .message(_, let slot)? = question?.purpose { slot } else { nil }
+    }
+
+    @Test mutating func linesWaitUntilTheGatewayKnowsTheDevice() {
+        #expect(!link.isAwaited(now: 0) && link.nextDeadline == nil)
+        link.expectAcceptance(now: 0)
+        #expect(link.isAwaited(now: 1) && link.nextDeadline == FrontLink.patience)
+        let (first, second) = (link.accepted(), link.accepted())
+        #expect(first && !second)
+        #expect(link.isReady && !link.isAwaited(now: 1) && link.nextDeadline == nil)
+        link.refused()
+        #expect(link.isReady, "a refused query does not end the acceptance")
+    }
+
+    @Test(arguments: [false, true]) mutating func theWaitForTheGatewayEnds(_ isRefused: Bool) {
+        link.expectAcceptance(now: 0)
+        if isRefused { link.refused() } else { _ = link.expire(now: FrontLink.patience) }
+        #expect(!link.isAwaited(now: 1) && !link.isReady && link.nextDeadline == nil)
+    }
+
+    @Test mutating func nothingIsAskedBeforeTheGatewayIsReady() {
+        #expect(!link.asks(about: "bob", now: 0, limit: 9) && !link.asks(aboutMember: "bob", now: 0))
+        _ = link.accepted()
+        #expect(link.asks(about: "bob", now: 0, limit: 9) && link.asks(aboutMember: "bob", now: 0))
+        #expect(!link.asks(about: "bob", now: 0, limit: 0))
+    }
+
+    @Test mutating func anAnswerBelongsToItsQuery() throws {
+        _ = link.accepted()
+        let bob = try ask("bob", at: 0, slot: 5)
+        let carol = try ask("carol", at: 0, slot: 6)
+        #expect(!link.asks(aboutMember: "bob", now: 0), "asked already")
+        let (first, second) = (link.answered(carol), link.answered(carol))
+        #expect(Self.slot(first) == 6 && second == nil)
+        let answered = link.answered(bob)
+        let ticket = link.startSessions(for: try #require(answered))
+        let (started, again) = (link.sessionsStarted(ticket), link.sessionsStarted(ticket))
+        #expect(Self.slot(started) == 5 && again == nil)
+    }
+
+    @Test mutating func aPersonWithoutKeysIsNotAskedAboutForAWhile() {
+        _ = link.accepted()
+        link.noteWithout("bob", now: 0)
+        #expect(!link.asks(about: "bob", now: 29 * Self.second, limit: 9))
+        #expect(!link.asks(aboutMember: "bob", now: 29 * Self.second))
+        #expect(link.asks(about: "carol", now: 0, limit: 9))
+        #expect(link.asks(about: "bob", now: 30 * Self.second, limit: 9))
+    }
+
+    @Test mutating func aQueryExpiresAndItsLateAnswerIsNotExpected() throws {
+        _ = link.accepted()
+        let early = try ask("bob", at: 0, slot: 5)
+        _ = try ask("carol", at: Self.second, slot: 6)
+        #expect(link.nextDeadline == FrontLink.patience)
+        let expired = link.expire(now: FrontLink.patience)
+        #expect(expired.map(\.nick) == ["bob"])
+        let late = link.answered(early)
+        #expect(late == nil)
+        #expect(link.nextDeadline == FrontLink.patience + Self.second)
+    }
+
+    /// They must not be sent without the answer.
+    @Test mutating func aLostGatewayReturnsAllWaitingMessages() throws {
+        _ = link.accepted()
+        let bob = try ask("bob", at: 0, slot: 5)
+        _ = try ask("carol", at: 0, slot: 6)
+        let answered = link.answered(bob)
+        let ticket = link.startSessions(for: try #require(answered))
+        let lost = link.lose()
+        #expect(Set(lost.compactMap(Self.slot)) == [5, 6])
+        let (again, started) = (link.lose(), link.sessionsStarted(ticket))
+        #expect(!link.isReady && again.isEmpty && started == nil)
+    }
+
+    @Test mutating func keysAreMadeAFewTimesInAMinute() {
+        let challenge = FrontLink.Challenge(nonce: [1], account: "alice")
+        for _ in 0..<FrontLink.keysLimit { #expect(link.challenged(challenge, now: 1) == true) }
+        #expect(link.challenged(FrontLink.Challenge(nonce: [2], account: "alice"), now: 1) == false)
+        #expect(link.challenge?.nonce == [1])
+        let (early, late) = (link.mayMakeKeys(now: 2), link.mayMakeKeys(now: 1 + FrontLink.keysPeriod))
+        #expect(!early && late)
+    }
+}

@@ -1,0 +1,139 @@
+import DeviceDirectory
+import Devices
+import DoubleRatchet
+import Envelope
+import IRCCodec
+import NIOCore
+import Protection
+import RequestQueue
+import Testing
+
+@testable import IRCGateway
+
+/// A line as a machine reads it.
+func parsed(_ text: String) throws -> IRCLine { try IRCLine(ByteBuffer(string: text)) }
+
+/// A client's own device, alone.
+@Suite struct ClientDeviceTests {
+    private let device = ClientDevice(DirectoryCache())
+
+    @Test func aDeviceIsProvenAfterItsChallenge() {
+        #expect(device.id == nil && device.nonce == nil)
+        device.challenged(nonce: [1])
+        #expect(device.id == nil && device.nonce == [1])
+        #expect(device.proved(DeviceID(7)))
+        #expect(device.id == DeviceID(7))
+        device.withdraw()
+        #expect(device.id == nil && device.nonce == [1], "the same account may prove it again")
+        device.challenged(nonce: [2])
+        #expect(device.proved(DeviceID(8)) && device.id == DeviceID(8))
+    }
+
+    /// The answer to a proof was on its way when the account changed.
+    @Test func aProofOfAnEarlierAccountDoesNotCount() {
+        device.challenged(nonce: [1])
+        device.accountChanged()
+        #expect(!device.proved(DeviceID(7)))
+        #expect(device.id == nil && device.nonce == nil)
+    }
+
+    @Test func linesAreKeptOnlyForAProvenDevice() {
+        let line = ByteBuffer(string: "part\r\n")
+        device.keep(line, of: "bob!b@h 1")
+        #expect(device.takeFragments(of: "bob!b@h 1").isEmpty)
+        device.challenged(nonce: [1])
+        _ = device.proved(DeviceID(7))
+        for envelope in ["bob!b@h 1", "bob!b@h 2", "bobby!b@h 1"] { device.keep(line, of: envelope) }
+        device.dropFragments(from: "bob!b@h")
+        #expect(device.takeFragments(of: "bob!b@h 1").isEmpty && device.takeFragments(of: "bob!b@h 2").isEmpty)
+        #expect(device.takeFragments(of: "bobby!b@h 1") == [line])
+        #expect(device.takeFragments(of: "bobby!b@h 1").isEmpty, "taken once")
+    }
+
+    @Test func queriesAreLimitedInAMinute() {
+        for _ in 0..<ClientDevice.questionLimit { #expect(device.mayAsk(now: 1)) }
+        #expect(!device.mayAsk(now: 2))
+        #expect(device.mayAsk(now: 2 + ClientDevice.questionPeriod))
+    }
+
+    @Test func aNoticeAboutASenderIsShownOnce() {
+        #expect(device.isNoticeDue(of: "bob") && !device.isNoticeDue(of: "bob"))
+        for number in 0..<ClientDevice.noticeLimit { _ = device.isNoticeDue(of: "sender\(number)") }
+        #expect(!device.isNoticeDue(of: "carol"), "the table is full")
+    }
+}
+
+/// The people whom a sidecar's connection sees, alone.
+@Suite struct SidecarPeopleTests {
+    private let peers = PeerCache()
+    private let latches = LatchTable()
+
+    /// Knows a person's keys under a name.
+    private func know(_ name: AccountID) {
+        var random = SeededSource(seed: 1)
+        let identity = IdentityKeyPair(random: &random)
+        let device = ListedDevice(id: DeviceID(2), identity: identity.publicKey)
+        peers[name] = Peer(name: name, deviceList: DeviceList(of: device, identity: identity), since: 1)
+    }
+
+    private func people(_ lines: [String], tagsAccounts: Bool = false) throws -> SidecarPeople {
+        var people = SidecarPeople(peers, latches)
+        for line in lines {
+            people.learn(try parsed(line), own: "alice", tagsAccounts: tagsAccounts, ServerSupport())
+        }
+        return people
+    }
+
+    private static let room = [":alice!a@h JOIN #room", ":srv 353 alice = #room :@bob +carol alice"]
+
+    @Test func aRoomIsWholeWhileAllItsMembersHaveKeys() throws {
+        know(.nick("bob"))
+        var people = try people(Self.room)
+        #expect(people.others(in: "#room") == ["bob", "carol"])
+        #expect(people.withoutKeys(in: "#room") == ["carol"] && !people.isWhole("#room"))
+        #expect(people.readers(in: "#room").map(\.nick) == ["bob"])
+        people.learn(try parsed(":carol!c@h PART #room"), own: "alice", tagsAccounts: false, ServerSupport())
+        #expect(people.isWhole("#room"))
+        people.learn(try parsed(":dave!d@h JOIN #room"), own: "alice", tagsAccounts: false, ServerSupport())
+        #expect(people.strangersInSmallRooms == ["dave"])
+    }
+
+    /// Otherwise a change of nick would make a room plaintext.
+    @Test func aMemberWhoChangesNickKeepsTheKeys() throws {
+        know(.nick("bob"))
+        var people = try people(Self.room + [":bob!b@h NICK :robert"])
+        #expect(people.person("robert") == .capable(.nick("bob")))
+        people.learn(try parsed(":robert!b@h QUIT"), own: "alice", tagsAccounts: false, ServerSupport())
+        #expect(people.person("robert") == .outsider, "another person may take the nick")
+    }
+
+    /// The connection does not see when another person takes the nick.
+    @Test func aNickOutsideSharedRoomsKeepsNoKeys() throws {
+        know(.nick("bob"))
+        let people = try people([":bob!b@h NICK :robert"])
+        #expect(people.person("robert") == .outsider)
+    }
+
+    @Test func aPersonIsKnownByTheAccountThatTheBackendSends() throws {
+        know(.services("bob"))
+        #expect(try people([":rob!b@h JOIN #room"]).person("rob") == .outsider)
+        let tagged = try people(["@account=bob :rob!b@h PRIVMSG alice :hi"], tagsAccounts: true)
+        #expect(tagged.person("rob") == .capable(.services("bob")))
+        #expect(tagged.accountNames("rob") == [.services("bob"), .nick("rob")])
+    }
+
+    @Test func keysThatAreNotAcceptedYetAreNoKeysOfARoom() throws {
+        know(.nick("bob"))
+        know(.nick("carol"))
+        peers[.nick("bob")]?.offered = peers[.nick("bob")]?.deviceList
+        let people = try people(Self.room)
+        #expect(people.person("bob") == .changed(.nick("bob")))
+        #expect(people.readers(in: "#room").map(\.nick) == ["carol"])
+        #expect(people.isWhole("#room"), "a server could make it plaintext with keys of its own")
+    }
+
+    @Test func aPersonRemovedFromARoomSeesNobodyThere() throws {
+        let people = try people(Self.room + [":op!o@h KICK #room alice :out"])
+        #expect(people.others(in: "#room").isEmpty && !people.isWhole("#room") && people.rooms.isEmpty)
+    }
+}

@@ -1,0 +1,151 @@
+import Envelope
+import Foundation
+import PawlConfiguration
+import PeerKit
+import Protection
+import RequestQueue
+import StorePort
+import TestThreads
+import Testing
+
+@testable import pawl
+
+/// A data directory is for one chat protocol, also if a version wrote it that recorded none.
+@Suite(.blocking) struct RoleRecordTests {
+    private let store = InMemoryStore()
+
+    private func start(_ scheme: String, network: String? = nil, on store: InMemoryStore? = nil) throws {
+        // A listener with TLS needs a certificate, and the protocol of the backend is what counts.
+        let listen = scheme.hasSuffix("s") ? String(scheme.dropLast()) : scheme
+        var overrides = PawlConfiguration.Overrides(
+            listen: ["\(listen)://127.0.0.1:0"], upstream: "\(scheme)://127.0.0.1:9", policy: "observe", data: "/d")
+        if listen == "http" { overrides.set("mapping", to: .one("/m"), option: "test") }
+        if let network { overrides.set("upstream.network", to: .one(network), option: "test") }
+        let configuration = try PawlConfiguration.load(overrides: overrides)
+        _ = try RoleRecord.check(.front, configuration.upstream, store ?? self.store, directory: "/d", now: 1)
+    }
+
+    private func refusal(_ scheme: String) throws -> String? {
+        do {
+            try start(scheme)
+            return nil
+        } catch let failure as AdminFailure {
+            return failure.message
+        }
+    }
+
+    /// As a version that recorded the network only.
+    private func recordNetwork() throws {
+        try RoleRecord.fix("127.0.0.1", in: store, actor: "test", detail: "", now: 1)
+    }
+
+    private func insert(_ id: UInt64, _ payload: RequestPayload, state: RequestState = .pending) throws {
+        var request = QueuedRequest(
+            id: id, token: RequestToken(number: id), tenant: "account alice", lane: "account bob", payload: payload,
+            creates: [], dependsOn: [], identifiers: nil, idempotencyKey: "\(id)", coalescingKey: nil, timestamp: 1)
+        request.setProgress(
+            state: state, attempts: 0, crashes: 0, doubts: 0, lease: nil, notBefore: 0, isHeld: false, cause: nil,
+            size: 0)
+        #expect(try store.commit([[.queue(.insert(request, form: RequestForm.encode(request)))]]) == [nil])
+    }
+
+    private var recorded: String? {
+        get throws {
+            try store.record(.network, name: RoleRecord.chatProtocol).map { String(decoding: $0.value, as: UTF8.self) }
+        }
+    }
+
+    @Test func theFirstStartRecordsTheProtocol() throws {
+        try start("irc")
+        #expect(try recorded == "irc")
+        let refused = try #require(try refusal("http"))
+        #expect(refused.contains("/d belongs to a gateway in front of a backend that speaks IRC"))
+        #expect(refused.contains("upstream.url speaks HTTP") && refused.contains("--data"))
+        #expect(throws: Never.self) { try start("ircs") }
+
+        let web = InMemoryStore()
+        try start("http", on: web)
+        #expect(throws: AdminFailure.self) { try start("irc", on: web) }
+        #expect(throws: Never.self) { try start("https", on: web) }
+    }
+
+    static let ofIRC: [RequestPayload] = [
+        .message(CarriedMessage(kind: "PRIVMSG", target: "bob", parts: [[1]])),
+        // As until form 4 of stored requests.
+        .http(Request.config(target: "bob", verb: "PRIVMSG", encodedBodies: [0, 1, 1])),
+    ]
+
+    @Test(arguments: ofIRC, [RequestState.pending, .inFlight, .dead, .done])
+    func requestsOfIRCAreNotSentOverHTTP(_ payload: RequestPayload, _ state: RequestState) throws {
+        try recordNetwork()
+        try insert(1, payload, state: state)
+        #expect(try #require(try refusal("http")).contains("speaks IRC"))
+        #expect(try recorded == nil)
+        try start("irc")
+        #expect(try recorded == "irc")
+    }
+
+    @Test func writesOverHTTPAreNotForIRC() throws {
+        try recordNetwork()
+        try insert(1, .http(APIRequestConfig(method: .put, path: "/messages")))
+        #expect(try #require(try refusal("irc")).contains("speaks HTTP"))
+        try start("http")
+        #expect(try recorded == "json")
+    }
+
+    /// Such a directory was started in front of the wrong backend: the queue over HTTP would send what is of IRC.
+    @Test func oneMessageOfIRCAmongWritesIsEnough() throws {
+        try recordNetwork()
+        try insert(1, .http(APIRequestConfig(method: .put, path: "/messages")))
+        try insert(2, Self.ofIRC[1])
+        #expect(try refusal("http") != nil)
+    }
+
+    /// All writes of an HTTP gateway are pruned in time; its keys and credentials stay.
+    @Test func keysAndCredentialsAreOfHTTP() throws {
+        try recordNetwork()
+        let key = ContentKeyRow(
+            message: MessageID(1), digest: EnvelopeDigest(of: [1]), expiresAt: .max, sealedKey: [1])
+        _ = try store.commit([[.putContentKey(key)]])
+        #expect(try refusal("irc") != nil)
+
+        let other = InMemoryStore()
+        _ = try other.commit([[.queue(.session(tenant: "account alice", sealed: [1]))]])
+        #expect(throws: AdminFailure.self) { try start("irc", on: other) }
+    }
+
+    @Test func anEmptyStoreTakesTheConfiguredBackend() throws {
+        try recordNetwork()
+        try start("http")
+        #expect(try recorded == "json")
+        #expect(try refusal("irc") != nil)
+    }
+
+    /// The network is compared first, and a start that is refused records nothing.
+    @Test func aRefusedStartRecordsNothing() throws {
+        try recordNetwork()
+        #expect(throws: AdminFailure.self) { try start("irc", network: "elsewhere") }
+        #expect(try recorded == nil)
+    }
+
+    @Test func aProtocolOfANewerVersionIsRefused() throws {
+        try start("irc")
+        let row = RecordRow(kind: .network, name: RoleRecord.chatProtocol, value: Array("xmpp".utf8))
+        _ = try store.commit([[.putRecord(row)]])
+        #expect(try #require(try refusal("irc")).contains("does not know"))
+    }
+
+    /// The program itself, on one directory.
+    @Test func anotherProtocolDoesNotStartOnTheDirectory() async throws {
+        let scratch = try ScratchDirectory()
+        func stopped() async throws {
+            let gateway = try AdminTests.gateway(scratch, upstream: "irc://127.0.0.1:1", listen: "irc://127.0.0.1:0")
+            await gateway.front.stop()
+        }
+        try await stopped()
+        let failure = try #require(throws: AdminFailure.self) {
+            try AdminTests.gateway(scratch, upstream: "http://127.0.0.1:1", listen: "http://127.0.0.1:0")
+        }
+        #expect(failure.message.contains("speaks IRC"))
+    }
+}
