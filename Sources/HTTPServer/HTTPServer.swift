@@ -120,6 +120,8 @@ package final class HTTPServer: ChatServer {
     package func renewUpstream() { pools.renew() }
 
     /// Stops accepting clients. Completes requests in progress and then closes their connections; WebSockets stay.
+    ///
+    /// Returns when every connection has received the event: each answer that begins later ends its connection.
     package func drain() async {
         let (listeners, connections) = state.withLock { state in
             state.isDraining = true
@@ -127,7 +129,15 @@ package final class HTTPServer: ChatServer {
             return (state.listeners, Array(state.connections.values))
         }
         for listener in listeners { try? await listener.close() }
-        for channel in connections { channel.pipeline.fireUserInboundEventTriggered(HTTPServerEvent.drain) }
+        await notify(connections, .drain)
+    }
+
+    private func notify(_ connections: [any Channel], _ event: HTTPServerEvent) async {
+        let notified = connections.map { channel in
+            channel.eventLoop.submit { channel.pipeline.fireUserInboundEventTriggered(event) }
+        }
+        // A submission fails only after the end of its event loop, which ends the connections too.
+        for future in notified { try? await future.get() }
     }
 
     /// Ends all connections: WebSockets at once, requests in progress after ``HTTPLimits/stopTime`` at most.
@@ -135,8 +145,8 @@ package final class HTTPServer: ChatServer {
         await drain()
         let channels = state.withLock { Array($0.connections.values) }
         let limit = services.limits.stopTime
+        await notify(channels, .stop)
         for channel in channels {
-            channel.pipeline.fireUserInboundEventTriggered(HTTPServerEvent.stop)
             let ending = channel.eventLoop.scheduleTask(in: limit) { channel.close(promise: nil) }
             channel.closeFuture.whenComplete { _ in ending.cancel() }
         }

@@ -1,3 +1,4 @@
+import Foundation
 import HTTPServer
 import JSONGateway
 import NIOCore
@@ -146,6 +147,37 @@ import Testing
             #expect(busy.isAtEnd())
             // Somebody else may get the port for a moment.
             try eventually("nobody listens") { (try? proxy.client()) == nil }
+        }
+        await proxy.stop()
+    }
+
+    /// Each connection has received the event by then, even if its event loop was busy.
+    @Test func drainingReturnsWhenEveryConnectionKnows() async throws {
+        let backend = try RawServer { socket, _ in _ = socket.rest() }
+        let held = Mutex(0)
+        let mayGoOn = Mutex(false)
+        // Another event loop than the listener's, whose closing `drain` awaits anyway, is held as well.
+        let proxy = try await Proxy(to: backend.port, threads: 2) { services in
+            services.makeExchange = { _ in
+                ScriptedExchange { _ in
+                    held.withLock { $0 += 1 }
+                    _ = try? eventually("the event loop may go on") { mayGoOn.withLock { $0 } }
+                    return []
+                }
+            }
+        }
+        try await blocking {
+            let client = try proxy.client()
+            try client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            try eventually("its event loop is held") { held.withLock { $0 } == 1 }
+            let releaser = Thread {
+                _ = try? eventually("nobody listens") { (try? proxy.client()) == nil }
+                Thread.sleep(forTimeInterval: 0.2)
+                mayGoOn.withLock { $0 = true }
+            }
+            releaser.start()
+            await proxy.server.drain()
+            #expect(mayGoOn.withLock { $0 })
         }
         await proxy.stop()
     }
