@@ -76,6 +76,11 @@ package final class HTTPServer: ChatServer {
 
     private func accept(_ channel: any Channel, usesTLS: Bool) throws {
         let options = services.downstream()
+        let tls = usesTLS ? options.tls : nil
+        // A TLS listener without a certificate accepts nothing.
+        guard tls != nil || !usesTLS, let pool = pools[channel.eventLoop] else {
+            throw ChannelError.operationUnsupported
+        }
         let refusal: String? = state.withLock { state in
             guard !state.isDraining else { return "The gateway is being shut down. Try again later." }
             guard state.connections.count < options.connectionLimit else {
@@ -83,11 +88,6 @@ package final class HTTPServer: ChatServer {
             }
             state.connections[ObjectIdentifier(channel)] = channel
             return nil
-        }
-        let tls = usesTLS ? options.tls : nil
-        // A TLS listener without a certificate accepts nothing.
-        guard tls != nil || !usesTLS, let pool = pools[channel.eventLoop] else {
-            throw ChannelError.operationUnsupported
         }
         if let refusal { return try refuse(channel, refusal, tls) }
         services.environment.tally.add(.connectionsAccepted)

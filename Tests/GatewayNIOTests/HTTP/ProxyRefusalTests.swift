@@ -2,6 +2,7 @@ import Foundation
 import HTTPServer
 import JSONGateway
 import NIOCore
+import NIOSupport
 import Reports
 import Synchronization
 import TestKit
@@ -178,6 +179,22 @@ import Testing
             releaser.start()
             await proxy.server.drain()
             #expect(mayGoOn.withLock { $0 })
+        }
+        await proxy.stop()
+    }
+
+    /// It is not counted among the connections either, whose number has a limit.
+    @Test func aTLSListenerWithoutCertificateAcceptsNothing() async throws {
+        let backend = try RawServer { socket, _ in _ = socket.rest() }
+        let proxy = try await Proxy(to: backend.port) { services in
+            let options = DownstreamOptions(
+                listeners: [ListenerOptions(host: "127.0.0.1", port: 0, usesTLS: true)], connectionLimit: 200)
+            services.downstream = { options }
+        }
+        try await blocking {
+            let client = try proxy.client()
+            #expect(client.isAtEnd())
+            #expect(proxy.server.connectionCount == 0)
         }
         await proxy.stop()
     }
