@@ -207,7 +207,11 @@ final class HTTP2Stream: ExchangeClient {
         guard isEnd || bytes != nil else { return }
         let data = bytes ?? ByteBuffer()
         unwritten += data.readableBytes
-        if unwritten > limits.window { isFull = true }
+        if unwritten > limits.window, !isFull {
+            isFull = true
+            // From now on the client has to make progress, not the backend.
+            touch()
+        }
         write(.data(.init(data: .byteBuffer(data), endStream: isEnd)), isEnd: isEnd)
     }
 
