@@ -37,6 +37,8 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
     private var isEnding = false
     private var needsFlush = false
     private var isFlushScheduled = false
+    /// Whether NIOHTTP2 is notifying this connection, perhaps while it sends frames that it had held back.
+    private var isNotified = false
     /// The deadline of a connection without streams, or of its end.
     private var deadline = NIODeadline.distantFuture
     private var timer: (at: NIODeadline, scheduled: Scheduled<Void>)?
@@ -126,6 +128,10 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
     }
 
     package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        notified { take(event, context) }
+    }
+
+    private func take(_ event: Any, _ context: ChannelHandlerContext) {
         switch event {
         case let event as NIOHTTP2WindowUpdatedEvent:
             guard let size = event.inboundWindowSize else { return }
@@ -150,11 +156,24 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
         }
     }
 
-    /// Writes a frame. The caller requests the flush.
+    private func notified(_ body: () -> Void) {
+        let wasNotified = isNotified
+        isNotified = true
+        body()
+        isNotified = wasNotified
+    }
+
+    /// Writes a frame, and requests its flush.
+    ///
+    /// NIOHTTP2 holds frames other than DATA back while the channel is not writable, and behind others that it holds
+    /// back. As soon as the channel is writable it sends the flushed ones and then DATA, and stops the process of a debug
+    /// build if one is left that was not flushed. A frame that it may hold back is therefore flushed at once: while the
+    /// channel is not writable, and while NIOHTTP2 notifies this connection in the middle of sending.
     func write(_ payload: HTTP2Frame.FramePayload, on stream: HTTP2StreamID) {
         guard let context else { return }
         context.write(wrapOutboundOut(HTTP2Frame(streamID: stream, payload: payload)), promise: nil)
         flushLater()
+        if isNotified || !channel.isWritable { flush() }
     }
 
     /// Flushes at the end of this turn of the event loop, so that the answers of several streams are one write.
@@ -226,7 +245,7 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
     package func errorCaught(context: ChannelHandlerContext, error: any Error) {
         switch error {
         // NIOHTTP2 has not sent a frame of an answer.
-        case let error as NIOHTTP2Errors.StreamError: streams[error.streamID]?.abort()
+        case let error as NIOHTTP2Errors.StreamError: notified { streams[error.streamID]?.abort() }
         case is NIOHTTP2Errors.StreamClosed,
             is NIOHTTP2Errors.DuplicatePseudoHeader, is NIOHTTP2Errors.PseudoHeaderAfterRegularHeader,
             is NIOHTTP2Errors.UnknownPseudoHeader, is NIOHTTP2Errors.UnsupportedPseudoHeader,
@@ -251,6 +270,12 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
         isDraining = true
         if streams.isEmpty { return end(.noError) }
         write(.goAway(lastStreamID: .maxID, errorCode: .noError, opaqueData: nil), on: .rootStream)
+    }
+
+    /// Closes the connection of a client that does not even read the reset of a stream.
+    func abandon() {
+        isEnding = true
+        channel.close(promise: nil)
     }
 
     private func end(_ code: HTTP2ErrorCode) {

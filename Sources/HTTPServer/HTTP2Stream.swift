@@ -13,6 +13,9 @@ import NIOHTTP2
 ///   stops sending. Section 8.1.
 /// - Before that: RST_STREAM with INTERNAL_ERROR, because a clean end would make the answer look complete.
 /// - If the client does not read a complete answer in time: RST_STREAM with CANCEL.
+///
+/// NIOHTTP2 holds RST_STREAM back while the socket is full, so a client that has stopped reading closes no stream. The
+/// exchange ends with the reset for this reason, and the connection if the stream is still open after another deadline.
 final class HTTP2Stream: ExchangeClient {
     private enum Answer {
         case pending
@@ -280,8 +283,11 @@ final class HTTP2Stream: ExchangeClient {
     private func reset(_ code: HTTP2ErrorCode) {
         guard !isClosed, !isReset else { return }
         isReset = true
-        held = nil
+        (held, body, bodyEnd) = (nil, ByteBuffer(), nil)
+        exchange?.cancel()
+        exchange = nil
         connection.write(.rstStream(code), on: id)
+        arm(limits.stall)
     }
 
     /// The stream is closed, by both sides or by a reset, or its connection is.
@@ -314,6 +320,7 @@ final class HTTP2Stream: ExchangeClient {
     /// The deadline has passed.
     func expired() {
         deadline = .distantFuture
+        if isReset { return connection.abandon() }
         if let exchange { exchange.expired() } else { abort() }
     }
 }

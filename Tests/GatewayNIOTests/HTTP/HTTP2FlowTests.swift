@@ -179,4 +179,49 @@ import Testing
             #expect(try client.answer(7).text == "ok")
         }
     }
+
+    /// The windows are open, so that the answers fill the socket. NIOHTTP2 holds the resets back then, and reports no
+    /// end of a stream. A client that reads on receives the resets, or the end of the connection.
+    @Test(arguments: [false, true]) func aClientThatStopsReadingItsSocketIsLeft(readsOn: Bool) async throws {
+        let streams = 20
+        let size = 2 << 20
+        let ended = Mutex(0)
+        let backend = try RawServer { socket, _ in
+            defer { ended.withLock { $0 += 1 } }
+            _ = try socket.head()
+            try socket.send("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
+            // The gateway leaves before the end.
+            try? socket.send([UInt8](repeating: 0x61, count: size / 2))
+            _ = socket.rest()
+        }
+        let rig = try TLSRig()
+        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) {
+            $0.limits.stall = .milliseconds(300)
+            $0.limits.answer = .milliseconds(300)
+        }
+        let trust = try rig.trust(["h2"])
+        try await blocking {
+            let client = try await FrameClient.connect(proxy.port, trust)
+            client.get(1)
+            _ = try client.wait("a beginning") { $0[1].body.isEmpty ? nil : true }
+            try await client.reads(false)
+            client.credit(1, 1 << 30)
+            for number in 1..<streams {
+                client.get(2 * number + 1)
+                client.send(.windowUpdate, 0, 2 * number + 1, FrameClient.number(1 << 30))
+            }
+            try eventually("the backend is left") {
+                backend.connections > 0 && ended.withLock { $0 } == backend.connections
+            }
+            if readsOn {
+                try await client.reads(true)
+                _ = try client.wait("an end of each stream") { seen in
+                    seen.isClosed || (0..<streams).allSatisfy { seen[2 * $0 + 1].reset != nil } ? true : nil
+                }
+                client.close()
+            }
+            try eventually("the client is left") { proxy.server.connectionCount == 0 }
+        }
+        await proxy.stop()
+    }
 }
