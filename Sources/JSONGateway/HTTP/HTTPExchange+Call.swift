@@ -37,7 +37,7 @@ extension HTTPExchange {
             head.headers.first("Access-Control-Request-Method") != nil
         {
             let answer = crossOrigin.preflight(for: head.headers, credentials: mapping.account.credentials)
-            return respondItself(answer, ByteBuffer(), to: head, &actions)
+            return respond(answer, ByteBuffer(), &actions)
         }
         return identify(.call(head), now, &actions)
     }
