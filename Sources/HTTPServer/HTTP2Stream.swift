@@ -228,6 +228,7 @@ final class HTTP2Stream: ExchangeClient {
     /// NIOHTTP2 has written a frame of the answer, or a part of it.
     func wrote(_ count: Int, isEnd: Bool) {
         unwritten -= count
+        if count > 0 { touch() }
         if isEnd { answer = .written }
         if isFull, unwritten <= limits.window / 2 {
             isFull = false
@@ -243,9 +244,13 @@ final class HTTP2Stream: ExchangeClient {
         writabilityChanged()
     }
 
+    /// The stream or the connection accepts more of the answer, or no more. That is no progress of this stream.
     func writabilityChanged() {
-        touch()
-        if isWritable { exchange?.upstream?.readMore() }
+        if isWritable {
+            exchange?.upstream?.readMore()
+        } else if let exchange, unwritten > 0 {
+            shorten(to: exchange.patience)
+        }
     }
 
     func settle() {
@@ -267,7 +272,7 @@ final class HTTP2Stream: ExchangeClient {
     private func leave() {
         body = ByteBuffer()
         bodyEnd = nil
-        arm(request.isOver ? limits.stall : limits.linger)
+        touch()
     }
 
     func abort() {
@@ -307,8 +312,15 @@ final class HTTP2Stream: ExchangeClient {
     // MARK: Deadlines
 
     func touch() {
-        guard let exchange else { return }
-        arm(exchange.patience)
+        if let exchange { return arm(exchange.patience) }
+        // The exchange has ended, and the client reads the rest of the answer. After a reset it gets no more time.
+        if !isReset { arm(request.isOver ? limits.stall : limits.linger) }
+    }
+
+    /// Ends the wait earlier if the client keeps the rest of the answer waiting.
+    private func shorten(to amount: TimeAmount) {
+        guard .now() + amount < deadline else { return }
+        arm(amount)
     }
 
     private func arm(_ amount: TimeAmount) {

@@ -29,6 +29,7 @@ extension HTTPConnection {
         guard needsFlush else { return }
         needsFlush = false
         channel.flush()
+        noteUnwritten()
     }
 
     /// Writes bytes unchanged.

@@ -35,7 +35,21 @@ extension HTTPConnection {
         arm(exchange.patience)
     }
 
+    /// Bytes that the kernel has not accepted yet.
+    private var pending: Int { (try? channel.syncOptions?.getOption(.bufferedWritableBytes)) ?? 0 }
+
+    /// Remembers how much waits for the client after a write that the kernel has not accepted whole.
+    func noteUnwritten() { unwritten = channel.isWritable ? 0 : pending }
+
+    /// Whether the client has read a part of what waits for it since the last write, or the last call.
+    private func hasClientRead() -> Bool {
+        let pending = pending
+        defer { unwritten = pending }
+        return pending > 0 && pending < unwritten
+    }
+
     private func expired() {
+        if hasClientRead() { return arm(limits.stall) }
         if let exchange { return exchange.expired() }
         guard hasBegunRequest, !isLast else {
             channel.close(promise: nil)

@@ -31,6 +31,8 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
     package var output = ByteBuffer()
     var isOutputShared = false
     var needsFlush = false
+    /// Bytes that waited for the client after the last write; 0 if the channel was writable.
+    var unwritten = 0
     /// Whether the body of the current answer is sent chunked.
     var sendsChunks = false
     // Timing.

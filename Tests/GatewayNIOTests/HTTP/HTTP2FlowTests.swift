@@ -1,5 +1,7 @@
 import Foundation
+import HTTPCodec
 import HTTPServer
+import JSONGateway
 import NIOCore
 import Synchronization
 import TestKit
@@ -110,6 +112,31 @@ import Testing
             #expect(!client.seen[1].isEnded)
             try eventually("the backend is left as well") { ended.withLock { $0 } == 1 }
         }
+    }
+
+    /// Each piece that the client reads is progress, also after the exchange has ended.
+    @Test func aClientThatReadsALargeAnswerSlowlyGetsAllOfIt() async throws {
+        let backend = try RawServer { _, _ in }
+        let rig = try TLSRig()
+        let (size, steps) = (4 << 20, 64)
+        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) { services in
+            services.limits.stall = .seconds(3)
+            services.makeExchange = { _ in
+                ScriptedExchange { _ in [.respond(ResponseHead(200), ByteBuffer(repeating: 0x61, count: size))] }
+            }
+        }
+        let trust = try rig.trust(["h2"])
+        try await blocking {
+            let client = try await FrameClient.connect(proxy.port, trust, credits: false)
+            client.get(1)
+            for _ in 0..<steps {
+                ProxyStreamTests.pause()
+                for stream in [0, 1] { client.send(.windowUpdate, 0, stream, FrameClient.number(UInt32(size / steps))) }
+            }
+            let answer = try client.answer(1)
+            #expect(answer.body.count == size && answer.isEnded && answer.reset == nil)
+        }
+        await proxy.stop()
     }
 
     /// The windows are wide open, and the socket is not read.

@@ -1,5 +1,7 @@
 import Foundation
+import HTTPCodec
 import HTTPServer
+import JSONGateway
 import NIOCore
 import Synchronization
 import TestKit
@@ -29,6 +31,9 @@ import Testing
         for number in 0..<(size / 1024) where try socket.read(1024) != block(number) { return false }
         return true
     }
+
+    /// Between two pieces that a slow client reads.
+    static func pause() { Thread.sleep(forTimeInterval: 0.1) }
 
     /// Waits until nothing moves any more.
     static func settled(_ sent: borrowing Mutex<Int>) -> Int {
@@ -60,6 +65,30 @@ import Testing
             #expect(try Self.receive(from: client))
         }
         #expect(backend.complaints.isEmpty)
+        await proxy.stop()
+    }
+
+    /// The gateway has written its answer, and the kernel accepts it as the client reads it.
+    @Test(arguments: [false, true])
+    func aClientThatReadsALargeAnswerSlowlyGetsAllOfIt(isLast: Bool) async throws {
+        let backend = try RawServer { _, _ in }
+        let (size, steps) = (32 << 20, 64)
+        let proxy = try await Proxy(to: backend.port) { _ in
+            [.respond(ResponseHead(200), ByteBuffer(repeating: 0x61, count: size))]
+        } _: {
+            $0.limits.stall = .seconds(2)
+            $0.limits.keepAlive = .seconds(2)
+        }
+        try await blocking {
+            let client = try RawSocket(port: proxy.port, receiveBuffer: 65536)
+            try client.send("GET / HTTP/1.1\r\nHost: x\r\n" + (isLast ? "Connection: close\r\n\r\n" : "\r\n"))
+            _ = try client.head()
+            for _ in 0..<steps {
+                Self.pause()
+                _ = try client.read(size / steps)
+            }
+            #expect(client.isAtEnd())
+        }
         await proxy.stop()
     }
 
