@@ -321,6 +321,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         inbox.close()
         lookups?.cancel()
         outgoing = nil
+        origin.pool.withdraw(self)
         releaseUpstream()
     }
 

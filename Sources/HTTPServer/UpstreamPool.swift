@@ -54,6 +54,11 @@ final class UpstreamPool: @unchecked Sendable {
         if isFresh, !idle.isEmpty { idle.removeFirst().close() }
     }
 
+    /// Removes a user that no longer needs a connection, if it waits for one.
+    package func withdraw(_ user: any UpstreamUser) {
+        if !waiting.isEmpty { waiting.removeAll { $0.user === user } }
+    }
+
     private func connect(_ user: any UpstreamUser) {
         open += 1
         let options = services.upstream()
@@ -124,11 +129,7 @@ final class UpstreamPool: @unchecked Sendable {
 
     /// Takes a released connection: assigns it to a waiting user, keeps it idle, or closes it.
     package func takeBack(_ upstream: UpstreamConnection) {
-        while let next = waiting.first {
-            guard !next.user.isCancelled else {
-                waiting.removeFirst()
-                continue
-            }
+        if let next = waiting.first {
             // A used connection makes room for a new one.
             guard upstream.isUnused || !next.isFresh else { return upstream.close() }
             waiting.removeFirst()
@@ -151,9 +152,8 @@ final class UpstreamPool: @unchecked Sendable {
     }
 
     private func serveNext() {
-        while open < services.limits.upstreamConnections, let next = waiting.popFirst() {
-            if !next.user.isCancelled { return connect(next.user) }
-        }
+        guard open < services.limits.upstreamConnections, let next = waiting.popFirst() else { return }
+        connect(next.user)
     }
 
     private func scheduleSweep() {

@@ -69,6 +69,7 @@ final class WholeRequest: UpstreamUser {
     package func cancel() {
         isCancelled = true
         timer?.cancel()
+        pool.withdraw(self)
         upstream?.close()
         upstream = nil
     }
@@ -77,6 +78,7 @@ final class WholeRequest: UpstreamUser {
         guard !isCancelled else { return }
         isCancelled = true
         timer?.cancel()
+        pool.withdraw(self)
         done(self, result)
     }
 

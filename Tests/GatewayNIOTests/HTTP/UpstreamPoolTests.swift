@@ -114,6 +114,25 @@ import Testing
         try await rig.stop()
     }
 
+    /// The pool keeps nothing of a user that leaves, even if no connection is released for long.
+    @Test func aUserThatLeavesIsNotKept() async throws {
+        let rig = try Rig(limit: 1)
+        let first = try await rig.user()
+        let isKept = try await rig.run { pool in
+            var gone: User? = User()
+            weak let kept = gone
+            if let user = gone {
+                pool.lease(user, isFresh: false)
+                pool.withdraw(user)
+            }
+            gone = nil
+            return kept != nil
+        }
+        #expect(!isKept)
+        try await rig.run { _ in first.connections[0].close() }
+        try await rig.stop()
+    }
+
     /// Others that wait get a used connection, in their order.
     @Test func aReleasedConnectionGoesToTheNextThatWaits() async throws {
         let rig = try Rig(limit: 1)
@@ -123,6 +142,7 @@ import Testing
         try await rig.run { pool in
             for user in [gone, second] { pool.lease(user, isFresh: false) }
             gone.isCancelled = true
+            pool.withdraw(gone)
             first.connections[0].release()
         }
         try await rig.wait("it has a connection") { !second.connections.isEmpty }
