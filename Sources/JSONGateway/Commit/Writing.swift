@@ -34,14 +34,10 @@ extension JSONParticipants {
     mutating func find(_ job: FindWriteJob, _ now: Timestamp, _ unit: inout Unit) {
         // A queue that cannot be read accepts no write either.
         let match = (try? match(job.key, of: job.account, job.mark, now)) ?? .new(job.key)
-        guard case .known(let known) = match else {
-            unit.reply = (job.connection, .foundWrite(nil))
-            unit.failure = unit.reply
-            return
-        }
+        let known: KnownWrite? = if case .known(let known) = match { known } else { nil }
         unit.reply = (job.connection, .foundWrite(known))
         unit.failure = unit.reply
-        guard let states = batchWrites[known.token] else { return }
+        guard let known, let states = batchWrites[known.token] else { return }
         unit.shared = states
         unit.failure = (job.connection, .foundWrite(nil))
     }
