@@ -170,11 +170,7 @@ private struct HeadParts {
     /// Returns the value of `Content-Length`; nil if there is none.
     func length(isEnd: Bool) throws(HTTPFault) -> Int? {
         guard let lengthText else { return nil }
-        // 18 digits fit into an `Int`.
-        guard !lengthText.isEmpty, lengthText.utf8.count <= 18,
-            lengthText.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let length = Int(lengthText),
-            length == 0 || !isEnd
-        else { throw .malformed }
+        guard let length = HeadParser.length(lengthText), length == 0 || !isEnd else { throw .malformed }
         return length
     }
 
@@ -194,8 +190,7 @@ private struct HeadParts {
 
     /// Whether the method is a token. CONNECT is rejected: the gateway carries no tunnels.
     private static func isMethod(_ method: String) -> Bool {
-        !method.isEmpty && method != "CONNECT"
-            && method.utf8.allSatisfy { byte in isNameByte(byte) || (0x41...0x5A).contains(byte) }
+        !method.isEmpty && method != "CONNECT" && method.utf8.allSatisfy(HeadParser.isTokenByte)
     }
 
     private static func isTarget(_ path: String, of method: String) -> Bool {
@@ -211,13 +206,9 @@ private struct HeadParts {
         return HeaderFields.Field(field.name, try exact(field.value))
     }
 
-    /// Whether the byte is a token character, and not an upper-case letter. RFC 9110 section 5.6.2.
+    /// Whether the byte is a token character, and not an upper-case letter.
     private static func isNameByte(_ byte: UInt8) -> Bool {
-        switch byte {
-        case 0x61...0x7A, 0x2D, 0x30...0x39, 0x5F: true
-        case 0x21, 0x23...0x27, 0x2A, 0x2B, 0x2E, 0x5E, 0x60, 0x7C, 0x7E: true
-        default: false
-        }
+        HeadParser.isTokenByte(byte) && !(0x41...0x5A).contains(byte)
     }
 
     /// Returns the value in the form that ``FieldText`` writes back byte by byte.

@@ -94,7 +94,7 @@ struct HeadParser {
 
     private mutating func token(until end: UInt8) throws(HTTPFault) -> String {
         let start = index
-        while index < bytes.count, Self.isTokenByte[Int(bytes[index])] { index += 1 }
+        while index < bytes.count, Self.isTokenByte(bytes[index]) { index += 1 }
         guard index > start, peek() == end else { throw .malformed }
         defer { index += 1 }
         return String(decoding: UnsafeRawBufferPointer(rebasing: bytes[start..<index]), as: UTF8.self)
@@ -174,11 +174,9 @@ struct HeadParser {
                 if member == "keep-alive" { keepsAlive = true }
             }
         case 14 where HeaderFields.areAlike(field.name, "content-length"):
-            // A repeated field is rejected even if the values agree. 18 digits fit into an `Int`.
-            guard length == nil, !field.value.isEmpty, field.value.utf8.count <= 18,
-                field.value.utf8.allSatisfy({ (0x30...0x39).contains($0) })
-            else { throw .contentLength }
-            length = Int(field.value)
+            // A repeated field is rejected even if the values agree.
+            guard length == nil, let value = Self.length(field.value) else { throw .contentLength }
+            length = value
         case 17 where HeaderFields.areAlike(field.name, "transfer-encoding"):
             codings += 1
             isChunked = HeaderFields.areAlike(field.value, "chunked")
@@ -208,11 +206,21 @@ struct HeadParser {
     }
 
     /// The characters of tokens. RFC 9110 section 5.6.2.
-    private static let isTokenByte: [Bool] = (0..<256).map { byte in
+    static func isTokenByte(_ byte: UInt8) -> Bool { tokenBytes[Int(byte)] }
+
+    private static let tokenBytes: [Bool] = (0..<256).map { byte in
         switch UInt8(byte) {
         case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: true
         default: "!#$%&'*+-.^_`|~".utf8.contains(UInt8(byte))
         }
+    }
+
+    /// Returns the value of `Content-Length`; nil if it is no number. 18 digits fit into an `Int`.
+    static func length(_ text: String) -> Int? {
+        guard !text.isEmpty, text.utf8.count <= 18, text.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else {
+            return nil
+        }
+        return Int(text)
     }
 
     /// The characters of names, addresses and ports, without those of paths, lists and user information.
