@@ -4,7 +4,6 @@ import HTTPCodec
 import JSONGateway
 import NIOCore
 import Protection
-import Reports
 import Vault
 
 /// Runs one request and its answer.
@@ -340,8 +339,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             origin.pool.lease(self, isFresh: true)
             return client.settle()
         }
-        services.environment.tally.add(.upstreamFailures)
-        services.upstreamFailed(error)
+        services.report(error)
         broke(.upstreamUnreachable)
         client.settle()
     }
@@ -367,8 +365,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     private func timedOut() {
         upstream?.close()
         upstream = nil
-        services.environment.tally.add(.upstreamFailures)
-        services.upstreamFailed(UpstreamError.timeout)
+        services.report(UpstreamError.timeout)
         broke(.upstreamTimeout)
         client.settle()
     }

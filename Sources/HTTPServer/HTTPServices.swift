@@ -3,6 +3,7 @@
 package import JSONGateway
 package import NIOSupport
 package import Protection
+import Reports
 package import RequestQueue
 import Vault
 
@@ -43,5 +44,11 @@ package struct HTTPServices: Sendable {
         self.downstream = downstream
         self.upstream = upstream
         makeExchange = { HTTPExchange(environment: environment, connection: $0) }
+    }
+
+    /// Counts and logs a failure of the backend, or of the connection to it.
+    func report(_ error: any Error) {
+        environment.tally.add(.upstreamFailures)
+        upstreamFailed(error)
     }
 }

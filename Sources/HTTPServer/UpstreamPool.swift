@@ -6,7 +6,6 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import NIOSupport
-import Reports
 
 /// Keeps and opens connections to the backend. Confined to its event loop, hence `@unchecked Sendable`.
 final class UpstreamPool: @unchecked Sendable {
@@ -122,8 +121,7 @@ final class UpstreamPool: @unchecked Sendable {
     }
 
     private func failed(_ user: any UpstreamUser, _ error: any Error) {
-        services.environment.tally.add(.upstreamFailures)
-        services.upstreamFailed(error)
+        services.report(error)
         if !user.isCancelled { user.leaseFailed(error) }
     }
 

@@ -4,7 +4,6 @@ package import HTTPCodec
 import JSONGateway
 package import NIOCore
 import NIOSupport
-import Reports
 
 /// Sends whole requests on one event loop.
 package final class UpstreamSender: Sendable {
@@ -80,15 +79,10 @@ package final class UpstreamSender: Sendable {
     /// open, but it does not know how long a request waits for one.
     private static func failure(_ error: any Error, _ pool: UpstreamPool) -> Failure {
         guard let unsent = error as? WholeRequest.Unsent else {
-            report(error, pool)
+            pool.services.report(error)
             return .unanswered(error)
         }
-        if case UpstreamError.noFreeConnection = unsent.cause { report(unsent.cause, pool) }
+        if case UpstreamError.noFreeConnection = unsent.cause { pool.services.report(unsent.cause) }
         return .unsent(unsent.cause)
-    }
-
-    private static func report(_ error: any Error, _ pool: UpstreamPool) {
-        pool.services.environment.tally.add(.upstreamFailures)
-        pool.services.upstreamFailed(error)
     }
 }
