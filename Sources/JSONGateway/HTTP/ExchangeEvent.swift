@@ -95,7 +95,7 @@ package enum ExchangeAction: Sendable {
 }
 
 /// An event that cannot come in a machine's state: a defect of the gateway. It holds no data of a request.
-package struct UnexpectedEvent: Error, Equatable, CustomStringConvertible {
+package struct UnexpectedEvent: Error, CustomStringConvertible {
     package let event: String
     /// The machine and its state.
     package let machine: String

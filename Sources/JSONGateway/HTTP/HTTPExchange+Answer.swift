@@ -27,7 +27,8 @@ extension HTTPExchange {
         switch content(of: head, to: request.head, request.match, for: reader.account) {
         case .nothing: return passAnswer(head, &actions)
         // The head of a long poll may arrive before a conversation is protected, so live messages are always inspected.
-        case .document(let match) where match.route.label.isHistory && hasNothingSealed(for: reader):
+        case .document(let match)
+        where match.route.label.isHistory && environment.hasNothingSealed(for: reader.account):
             return passAnswer(head, &actions)
         case .document(let match):
             actions.append(.collectResponse(limit: settings.answerLimit))
@@ -42,11 +43,9 @@ extension HTTPExchange {
         return .over
     }
 
-    private func hasNothingSealed(for reader: Client) -> Bool { environment.hasNothingSealed(for: reader.account) }
-
     /// Handles an answer that exceeds ``JSONEnvironment/Settings/answerLimit``.
     func answerIsTooLong(_ answer: ReadAnswer, _ actions: inout [ExchangeAction]) -> State {
-        guard hasNothingSealed(for: answer.client) else {
+        guard environment.hasNothingSealed(for: answer.client.account) else {
             return refuse(.answerTooLong, to: answer.request, &actions)
         }
         return passAnswer(answer.head, &actions)

@@ -33,7 +33,7 @@ extension HTTPExchange {
     }
 
     /// A state without its data, for tests and the log.
-    package enum Stage: String, Sendable, CaseIterable {
+    package enum Stage: Sendable, CaseIterable {
         case beginning, identifying, collectingCall, calling, collecting, findingWrite, askingMembers, queueing,
             awaitingOutcome, forwarding, collectingAnswer, opening, passed, over
 

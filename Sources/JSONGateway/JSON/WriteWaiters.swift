@@ -65,7 +65,7 @@ package final class WriteWaiters: Sendable {
     /// Records that a write is about to be queued, so that ``end(_:_:)`` will be called for it.
     ///
     /// - Parameter waiter: the client that waits for the outcome; nil if it is answered before.
-    package func expect(_ token: RequestToken, _ waiter: WriteWaiter? = nil) {
+    package func expect(_ token: RequestToken, _ waiter: WriteWaiter?) {
         if state.withLock({ $0.expect(token, waiter) }) { waiter?.giveUp() }
     }
 
