@@ -83,11 +83,13 @@ final class SidecarConnection {
     let peers: PeerCache
     var people: SidecarPeople
     var exchange = KeyExchange()
+    var protection: RoomProtection
     var front = FrontLink()
 
     init(_ peers: PeerCache, _ latches: LatchTable) {
         self.peers = peers
         people = SidecarPeople(peers, latches)
+        protection = RoomProtection(peers, latches)
     }
 
     /// Whether there is no gateway in front. A front gateway has rules of its own for rooms.

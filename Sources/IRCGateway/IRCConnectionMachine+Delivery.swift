@@ -204,8 +204,8 @@ extension IRCConnectionMachine {
             isTagged = settings.marks != .off
             entries += learnt(opened, from: open.sourceNick, sidecar, now, out)
                 .map { InboundEntry(line: noticeLine($0)) }
-            if let room = open.room, isProtected(room: room) || sidecar.people.isWhole(room) {
-                noteSealed(room, sidecar, out)
+            if let room = open.room, sidecar.protection.isProtected(room) || sidecar.people.isWhole(room) {
+                noteSealed(room, sidecar, now, out)
             }
         }
         if isTagged { open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name)) }
@@ -343,7 +343,7 @@ extension IRCConnectionMachine {
         case .sidecar(let sidecar):
             return .sidecarRoom(
                 .room(room), isKnownPeer: sidecar.people.isKnownPeer(name),
-                isSealed: sidecar.exchange.rooms[room]?.isSealed == true)
+                isSealed: sidecar.protection.isSealed(room))
         }
     }
 

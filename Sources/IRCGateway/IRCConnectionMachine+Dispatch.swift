@@ -27,7 +27,7 @@ extension IRCConnectionMachine {
             if first {
                 notify(Notices.roomProtected(request.target, readers: sidecar.people.readers(in: room).count), out)
             }
-            noteSealed(room, sidecar, out)
+            noteSealed(room, sidecar, now, out)
         }
         let keyEntries = keys.map { OutboundEntry.request(.init(request: $0, body: .noText, clientLabel: nil)) }
         let sender = AccountID(text: request.account)

@@ -9,7 +9,7 @@ import RequestQueue
 import Vault
 
 /// One message for one target, extracted from a line.
-package struct OutboundMessage: Sendable {
+package struct OutboundMessage: Sendable, Equatable {
     package var verb: String
     /// As written.
     package var target: String
@@ -293,7 +293,9 @@ extension IRCConnectionMachine {
         environment.tally.add(TallyKind(refusal))
         let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
         var text = Notices.refusal(refusal, target: message.target, texts: settings.texts)
-        if role.isSidecar, let room = room(message.target)?.name, isProtected(room: room) {
+        if case .sidecar(let sidecar) = role, let room = room(message.target)?.name,
+            sidecar.protection.isProtected(room)
+        {
             text += " " + Notices.wayBack(room)
         }
         reply(numeric, [message.target], text, label: message.clientLabel, out)

@@ -48,16 +48,6 @@ extension IRCConnectionMachine {
         if case .sidecar(let sidecar) = role { noteMembers(line, sidecar, now, out) }
     }
 
-    /// Follows the people and members in a line, and requests the keys of new ones.
-    private func follow(_ line: IRCLine, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
-        sidecar.people.learn(line, own: foldedNick, tagsAccounts: capabilities.has("account-tag"), support)
-        if line.key == .join {
-            // The new member may have a sidecar.
-            for room in line.names(0) { sidecar.exchange.memberJoined(support.caseMapping.fold(room)) }
-        }
-        if line.key == .join || line.key.numeric == 366 { askForRooms(sidecar, now, out) }
-    }
-
     // MARK: State
 
     /// Updates the state of this connection from a line.

@@ -59,7 +59,7 @@ extension IRCConnectionMachine {
             counts[seal.target, default: (0, 0, 0)].lost += 1
         }
         if case .sidecar(let sidecar) = role {
-            for waiting in sidecar.exchange.waiting { counts[waiting.message.target, default: (0, 0, 0)].lost += 1 }
+            for target in sidecar.exchange.waitingTargets { counts[target, default: (0, 0, 0)].lost += 1 }
         }
         for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
             if count.lost > 0 { notify(Notices.notSentAtStop(count.lost, target: target.text), out) }

@@ -44,9 +44,9 @@ import Testing
     }
 
     @Test mutating func nothingIsAskedBeforeTheGatewayIsReady() {
-        #expect(!link.asks(about: "bob", now: 0, limit: 9) && !link.asks(aboutMember: "bob", now: 0))
+        #expect(!link.asks(about: "bob", now: 0, limit: 9) && link.membersToAsk(["bob"], now: 0).isEmpty)
         _ = link.accepted()
-        #expect(link.asks(about: "bob", now: 0, limit: 9) && link.asks(aboutMember: "bob", now: 0))
+        #expect(link.asks(about: "bob", now: 0, limit: 9) && link.membersToAsk(["bob"], now: 0) == ["bob"])
         #expect(!link.asks(about: "bob", now: 0, limit: 0))
     }
 
@@ -54,20 +54,21 @@ import Testing
         _ = link.accepted()
         let bob = try ask("bob", at: 0, slot: 5)
         let carol = try ask("carol", at: 0, slot: 6)
-        #expect(!link.asks(aboutMember: "bob", now: 0), "asked already")
+        #expect(link.membersToAsk(["bob", "dave", "ann"], now: 0) == ["ann", "dave"], "bob is asked about already")
         let (first, second) = (link.answered(carol), link.answered(carol))
         #expect(Self.slot(first) == 6 && second == nil)
         let answered = link.answered(bob)
         let ticket = link.startSessions(for: try #require(answered))
         let (started, again) = (link.sessionsStarted(ticket), link.sessionsStarted(ticket))
         #expect(Self.slot(started) == 5 && again == nil)
+        #expect(link.membersToAsk(["bob"], now: 0) == ["bob"])
     }
 
     @Test mutating func aPersonWithoutKeysIsNotAskedAboutForAWhile() {
         _ = link.accepted()
         link.noteWithout("bob", now: 0)
         #expect(!link.asks(about: "bob", now: 29 * Self.second, limit: 9))
-        #expect(!link.asks(aboutMember: "bob", now: 29 * Self.second))
+        #expect(link.membersToAsk(["bob", "carol"], now: 29 * Self.second) == ["carol"])
         #expect(link.asks(about: "carol", now: 0, limit: 9))
         #expect(link.asks(about: "bob", now: 30 * Self.second, limit: 9))
     }
@@ -81,6 +82,7 @@ import Testing
         #expect(expired.map(\.nick) == ["bob"])
         let late = link.answered(early)
         #expect(late == nil)
+        #expect(link.membersToAsk(["bob", "carol"], now: FrontLink.patience) == ["bob"], "carol's answer may come")
         #expect(link.nextDeadline == FrontLink.patience + Self.second)
     }
 

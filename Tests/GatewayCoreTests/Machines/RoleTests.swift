@@ -95,7 +95,45 @@ func parsed(_ text: String) throws -> IRCLine { try IRCLine(ByteBuffer(string: t
         people.learn(try parsed(":carol!c@h PART #room"), own: "alice", tagsAccounts: false, ServerSupport())
         #expect(people.isWhole("#room"))
         people.learn(try parsed(":dave!d@h JOIN #room"), own: "alice", tagsAccounts: false, ServerSupport())
-        #expect(people.strangersInSmallRooms == ["dave"])
+        #expect(people.strangers(in: ["#room"]) == ["dave"])
+    }
+
+    /// Otherwise every JOIN in a large room would cost as much as the room is large.
+    @Test func aLargeRoomHasNoStrangersToAskAbout() throws {
+        let nicks = (0..<SidecarPeople.automaticMembers).map { "nick\($0)" }
+        var people = try people([":alice!a@h JOIN #room", ":srv 353 alice = #room :" + nicks.joined(separator: " ")])
+        people.learn(try parsed(":alice!a@h JOIN #other"), own: "alice", tagsAccounts: false, ServerSupport())
+        people.learn(try parsed(":carol!c@h JOIN #other"), own: "alice", tagsAccounts: false, ServerSupport())
+        #expect(people.strangers(in: ["#room"]).count == nicks.count)
+        #expect(people.strangers(in: ["#other"]) == ["carol"], "the members of other rooms are not looked at")
+        people.learn(try parsed(":dave!d@h JOIN #room"), own: "alice", tagsAccounts: false, ServerSupport())
+        #expect(people.strangers(in: ["#room"]).isEmpty)
+    }
+
+    @Test func theRoomsOfAPersonFollowTheLines() throws {
+        var people = try people(Self.room + [":alice!a@h JOIN #b", ":bob!b@h JOIN #b", ":bob!b@h NICK :rob"])
+        #expect(people.rooms(of: "bob").isEmpty && people.rooms(of: "rob") == ["#b", "#room"])
+        people.learn(try parsed(":rob!b@h QUIT :bye"), own: "alice", tagsAccounts: false, ServerSupport())
+        #expect(people.rooms(of: "rob").isEmpty && people.others(in: "#room") == ["carol"])
+    }
+
+    /// A server that invents people must not fill memory; those who leave make room for others.
+    @Test func theMembersOfAllRoomsAreLimited() {
+        var members = RoomMembers()
+        for room in ["#a", "#b"] { members.begin(room) }
+        let many = (0..<RoomMembers.peopleLimit).map { "nick\($0)" }
+        members.add(many, to: "#a", besides: "alice")
+        members.add(["bob"], to: "#b", besides: "alice")
+        #expect(!members.contains("bob", in: "#b"))
+        members.remove("nick0", from: "#a")
+        members.add(["bob"], to: "#b", besides: "alice")
+        #expect(members.contains("bob", in: "#b"))
+        members.end("#a")
+        members.add(many, to: "#b", besides: "alice")
+        #expect(members.count(in: "#b") == many.count + 1)
+        members.begin("#b")
+        members.add(["carol"], to: "#b", besides: "alice")
+        #expect(members.others(in: "#b") == ["carol"])
     }
 
     /// Otherwise a change of nick would make a room plaintext.

@@ -61,7 +61,7 @@ extension IRCConnectionMachine {
                 out.jobs.append(
                     .record([.putRecord(RecordRow(kind: .ownDevices, name: OwnDeviceState.frontRecord, value: []))]))
             }
-            askForRooms(sidecar, now, out)
+            askForMembers(of: sidecar.people.rooms, sidecar, now, out)
         case .found(let entry):
             // A late answer: the message was sent without it.
             guard let question = sidecar.front.answered(number) else { return }
@@ -100,6 +100,7 @@ extension IRCConnectionMachine {
             sidecar.front.asks(about: nick, now: now.monotonic, limit: settings.heldLines)
         else { return false }
         ask(about: nick, for: .message(message, at: outbound.reserve()), sidecar, now, out)
+        scheduleWake(now, out)
         return true
     }
 
@@ -110,16 +111,13 @@ extension IRCConnectionMachine {
         for line in sidecar.front.ask(about: nick, for: purpose, now: now.monotonic) {
             out.upstream.writeString(line + "\r\n")
         }
-        scheduleWake(now, out)
     }
 
-    /// Queries the keys of all unknown members of small rooms, so that the first message there can be protected.
-    func askForRooms(_ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
-        guard sidecar.front.isReady else { return }
-        for nick in sidecar.people.strangersInSmallRooms
-        where sidecar.front.asks(aboutMember: nick, now: now.monotonic) {
-            ask(about: nick.text, for: .room, sidecar, now, out)
-        }
+    /// Queries the keys of unknown members of those rooms that are small, so that a first message can be protected.
+    func askForMembers(of rooms: [String], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        let nicks = sidecar.front.membersToAsk(sidecar.people.strangers(in: rooms), now: now.monotonic)
+        for nick in nicks { ask(about: nick, for: .room, sidecar, now, out) }
+        if !nicks.isEmpty { scheduleWake(now, out) }
     }
 
     private func found(
@@ -155,7 +153,7 @@ extension IRCConnectionMachine {
         if !answers.isEmpty,
             case .capable(let name) = sidecar.people.person(support.caseMapping.fold(question.nick))
         {
-            sidecar.exchange.awaitAnswer(of: name, now: now.monotonic)
+            sidecar.exchange.sessionBegun(with: name, now: now.monotonic)
         }
         if case .changed = event { notify(Notices.changedKeys(question.nick), out) }
         guard case .message(let message, let slot) = question.purpose else { return }

@@ -12,6 +12,8 @@ import RequestQueue
 struct SidecarPeople {
     /// Ours: a room with more other members is not protected automatically: the key goes to each in a control message.
     static let automaticMembers = 50
+    /// Ours: entries of each table of nicks on a sidecar's connection; a server that invents people must not fill memory.
+    static let nickLimit = 10_000
 
     private let peers: PeerCache
     private let latches: LatchTable
@@ -66,6 +68,9 @@ struct SidecarPeople {
         members.others(in: room).filter { person($0.text) == .outsider }
     }
 
+    /// The same, sorted, for a notice.
+    func namesWithoutKeys(in room: String) -> [String] { withoutKeys(in: room).sorted().map(\.text) }
+
     /// The members of a room that can receive its key, sorted by nick.
     func readers(in room: String) -> [(nick: String, account: AccountID)] {
         members.others(in: room).sorted().compactMap { nick in
@@ -83,10 +88,16 @@ struct SidecarPeople {
         return !others.isEmpty && others.count <= Self.automaticMembers && withoutKeys(in: room).isEmpty
     }
 
-    /// The members without keys of all rooms that are small enough to be protected automatically.
-    var strangersInSmallRooms: Set<ExactText> {
-        members.smallRooms(limit: Self.automaticMembers).filter { person($0.text) == .outsider }
+    /// The members without keys of those rooms that are small enough to be protected automatically.
+    func strangers(in rooms: some Sequence<String>) -> Set<ExactText> {
+        rooms.reduce(into: []) { strangers, room in
+            guard members.count(in: room) <= Self.automaticMembers else { return }
+            strangers.formUnion(withoutKeys(in: room))
+        }
     }
+
+    /// The rooms that a person shares with this connection.
+    func rooms(of nick: String) -> [String] { members.rooms(of: nick) }
 
     // MARK: Lines of the backend
 
@@ -128,7 +139,7 @@ struct SidecarPeople {
         let known = knownName(old)
         newNicks[old] = nil
         newNicks[new] = nil
-        if let known, members.isAnywhere(old), newNicks.count < KeyExchange.nickLimit { newNicks[new] = known }
+        if let known, members.isAnywhere(old), newNicks.count < Self.nickLimit { newNicks[new] = known }
         members.rename(old, to: new)
     }
 }

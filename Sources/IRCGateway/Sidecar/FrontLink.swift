@@ -19,8 +19,6 @@ struct FrontLink {
     static let keysLimit = 10
     /// In nanoseconds.
     static let keysPeriod: Int64 = 60_000_000_000
-    /// Ours: cached answers. A larger table is emptied.
-    private static let cacheLimit = 10_000
 
     private enum Phase {
         /// There is no gateway in front, or it has not accepted the sidecar's device.
@@ -59,6 +57,8 @@ struct FrontLink {
     private var keysMadeAt: [Int64] = []
     /// Queries without an answer, by their number in the control plane.
     private var questions: [UInt32: Question] = [:]
+    /// The number of those queries by folded nick.
+    private var asked: [ExactText: Int] = [:]
     /// Answered queries for which the vault is beginning sessions, by ticket.
     private var startingSessions: [UInt64: Question] = [:]
     private var lastTicket: UInt64 = 0
@@ -141,9 +141,12 @@ struct FrontLink {
         isReady && !isKnownWithout(nick, now: now) && questions.count < limit
     }
 
-    /// Whether the keys of a member of a room are to be requested.
-    func asks(aboutMember nick: ExactText, now: Int64) -> Bool {
-        isReady && !isKnownWithout(nick.text, now: now) && !questions.values.contains { ExactText($0.nick) == nick }
+    /// The members of rooms whose keys are to be requested, sorted.
+    ///
+    /// - Parameter strangers: folded nicks without known keys. Not evaluated before the gateway is ready.
+    func membersToAsk(_ strangers: @autoclosure () -> Set<ExactText>, now: Int64) -> [String] {
+        guard isReady else { return [] }
+        return strangers().filter { asked[$0] == nil && !isKnownWithout($0.text, now: now) }.sorted().map(\.text)
     }
 
     private func isKnownWithout(_ nick: String, now: Int64) -> Bool { without[nick].map { $0 > now } ?? false }
@@ -152,24 +155,28 @@ struct FrontLink {
     mutating func ask(about nick: String, for purpose: Question.Purpose, now: Int64) -> [String] {
         let lines = lines(of: .find(nick: nick))
         questions[lastNumber] = Question(nick: nick, purpose: purpose, deadline: now + Self.patience)
+        asked[nick] = (asked[nick] ?? 0) + 1
         return lines
     }
 
     /// Removes and returns a query that was answered; nil if it is not expected any more.
-    mutating func answered(_ number: UInt32) -> Question? { questions.removeValue(forKey: number) }
+    mutating func answered(_ number: UInt32) -> Question? {
+        guard let question = questions.removeValue(forKey: number) else { return nil }
+        let others = (asked[question.nick] ?? 1) - 1
+        asked[question.nick] = others > 0 ? others : nil
+        return question
+    }
 
     /// Caches that a person has no keys.
     mutating func noteWithout(_ nick: String, now: Int64) {
-        if without.count >= Self.cacheLimit { without.removeAll() }
+        if without.count >= SidecarPeople.nickLimit { without.removeAll() }
         without[nick] = now + Self.memory
     }
 
     /// Removes and returns the queries that were not answered in time. Ends the wait for the gateway if it is over.
     mutating func expire(now: Int64) -> [Question] {
         if case .awaited(let until) = phase, until <= now { phase = .absent }
-        let expired = questions.filter { $0.value.deadline <= now }
-        for number in expired.keys { questions[number] = nil }
-        return expired.sorted { $0.key < $1.key }.map(\.value)
+        return questions.filter { $0.value.deadline <= now }.keys.sorted().compactMap { answered($0) }
     }
 
     /// The vault begins sessions with the devices that were found; returns the ticket.

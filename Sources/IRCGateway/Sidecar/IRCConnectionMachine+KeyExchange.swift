@@ -1,0 +1,242 @@
+// A sidecar's connection and the keys of peers: reports lines and replies of the vault to ``KeyExchange``, and performs
+// its actions.
+
+import Devices
+import Envelope
+import IRCCodec
+import NIOCore
+import Protection
+import Reports
+import RequestQueue
+import Vault
+
+extension IRCConnectionMachine {
+    private func nick(_ written: String) -> Nick {
+        Nick(written: written, folded: support.caseMapping.fold(written))
+    }
+
+    private func perform(
+        _ actions: [KeyExchange.Action], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        for action in actions {
+            switch action {
+            case .introduce(let ticket, let nick):
+                let capacity = lineCapacity(verb: "NOTICE", target: nick)
+                out.jobs.append(.introduce(connection: id, ticket: ticket, capacity: capacity))
+            case .begin(let nick):
+                guard let own = sidecar.peers.own else { break }  // The vault has not loaded the device yet.
+                control(ControlMessage.ready(own.deviceList).body, to: nick, device: nil, sidecar, now, out)
+            case .answer(let answer, let nick):
+                control(answer.body, to: nick, device: answer.device, sidecar, now, out)
+            case .askForKey(let room, let nick):
+                control(ControlMessage.senderKeyWanted(room: room).body, to: nick, device: nil, sidecar, now, out)
+            case .warn(let nick):
+                var line = ByteBuffer(string: "NOTICE \(nick) :")
+                line.writeBytes(Armour.marker)
+                line.writeString(Notices.newKeysAnnouncement + "\r\n")
+                forward(line, now, out)
+            case .notify(let text): notify(text, out)
+            case .seal(let message, let peer): seal(message, for: peer, now, out)
+            case .send(let message): send(message, now, out)
+            case .refuse(let message):
+                environment.tally.add(.failed)
+                reply(531, [message.target], Notices.noKeys(message.target), label: message.clientLabel, out)
+            }
+        }
+        scheduleWake(now, out)
+    }
+
+    // MARK: Announcement
+
+    /// Adds the announcement to a plaintext message if one is due.
+    func withAnnouncement(
+        _ message: OutboundMessage, to recipient: Recipient, _ sidecar: SidecarConnection, _ now: Timestamp
+    ) -> OutboundMessage {
+        var isUnknown = recipient == .outsider
+        if case .room = recipient { isUnknown = true }
+        guard sidecar.isOnBareServer, isUnknown, message.verb == "PRIVMSG",
+            message.body.kind == .text, CTCP(message.body.text) == nil
+        else { return message }
+        let nick = support.caseMapping.fold(message.target)
+        // A message to a service is a command, perhaps with a password as its last word.
+        let isService =
+            nick.hasSuffix("serv") || nick.contains("@") || settings.exemptions.contains { Mask.matches($0.nick, nick) }
+        let hasTags = capabilities.has("message-tags")
+        let length = message.body.text.count + Announcement.marker.count
+        guard !isService, nick != self.nick.map(support.caseMapping.fold),
+            hasTags || length <= lineCapacity(verb: message.verb, target: message.target),
+            sidecar.exchange.isAnnouncementDue(nick, now: now.monotonic)
+        else { return message }
+        var announcing = message
+        if hasTags {
+            announcing.tags.append(IRCTag(key: Announcement.tag, value: ""))
+        } else {
+            announcing.body.text += Announcement.marker
+        }
+        return announcing
+    }
+
+    /// Handles the announcement in a plaintext line.
+    ///
+    /// - Parameter verb: the verb of lines whose announcement is answered.
+    /// - Returns: the line without the announcement; nil if it has none.
+    func receiveAnnouncement(
+        _ line: IRCLine, _ text: [UInt8], verb: VerbKey = .privmsg, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) -> (line: IRCLine, raw: ByteBuffer, text: [UInt8])? {
+        let tags = line.tags.isEmpty ? [] : line.tagList
+        let isTagged = tags.contains { $0.key == Announcement.tag }
+        guard isTagged || Announcement.stripped(text) != nil, line.sourceIsPerson else { return nil }
+        let source = line.folded(line.sourceNick, support.caseMapping)
+        let target = line.text(0).map(support.caseMapping.fold) ?? ""
+        let isHere = target == nick.map(support.caseMapping.fold) || sidecar.people.isMember(source, of: target)
+        if isHere, line.key == verb, source != nick.map(support.caseMapping.fold),
+            room(target) == nil || sidecar.people.person(source) == .outsider
+        {
+            let nick = Nick(written: line.string(line.sourceNick), folded: source)
+            perform(sidecar.exchange.announced(by: nick, now: now.monotonic), sidecar, now, out)
+        }
+        let bare = Announcement.stripped(text) ?? text
+        var raw = ByteBuffer()
+        raw.writeTags(tags.filter { $0.key != Announcement.tag })
+        raw.writeString(":\(line.string(line.source)) \(line.string(line.verbSpan)) \(line.text(0) ?? "") :")
+        raw.writeBytes(bare)
+        let content = raw.readableBytes
+        raw.writeString("\r\n")
+        return parse(raw, content).map { ($0, raw, bare) }
+    }
+
+    // MARK: Replies of the vault
+
+    /// Sends the introduction that the vault has made.
+    func introduce(
+        _ ticket: UInt64, _ bodies: [[UInt8]], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        guard let target = sidecar.exchange.introductionMade(ticket) else { return }
+        for body in bodies {
+            var line = ByteBuffer()
+            if capabilities.has("message-tags") { line.writeTags([IRCTag(key: PawlCapability.tag, value: "")]) }
+            line.writeString("NOTICE \(target) :")
+            line.writeBytes(body)
+            line.writeString("\r\n")
+            outbound.append(.line(line))
+        }
+        pump(now, out)
+    }
+
+    /// Handles the event and the answer of an opened message.
+    ///
+    /// - Returns: the notices for the person, which are shown before the message.
+    func learnt(
+        _ opened: Opened, from written: String, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) -> [String] {
+        let actions = sidecar.exchange.opened(
+            opened, from: nick(written), isOnBareServer: sidecar.isOnBareServer, now: now.monotonic
+        ) { sidecar.people.person($0) }
+        var notices: [String] = []
+        var others: [KeyExchange.Action] = []
+        for action in actions {
+            if case .notify(let text) = action { notices.append(text) } else { others.append(action) }
+        }
+        perform(others, sidecar, now, out)
+        switch opened.event {
+        case .roomProtected(let room):
+            notices.append(Notices.roomProtected(room, readers: sidecar.people.readers(in: room).count))
+        case .adopted:
+            publish(sidecar, out)
+            notices.append(Notices.adopted)
+        case .revoked: notices.append(Notices.revoked)
+        case .asked(let request): received(request, by: nick(written), sidecar, now, out)
+        case .crossed(isText: true): environment.tally.add(.openUnknownSender)
+        case .keysExchanged, .renewed, .changed, .crossed, .otherName, nil: break  // The key exchange has handled them.
+        }
+        return notices
+    }
+
+    /// Sends a control message to one device, or to all devices of a person.
+    ///
+    /// - Parameter device: nil for all devices.
+    func control(
+        _ body: Body, to nick: String, device: DeviceID?, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) {
+        let folded = support.caseMapping.fold(nick)
+        var name = AccountID.nick(folded)
+        if case .capable(let known) = sidecar.people.person(folded) { name = known }
+        let ticket = outbound.beginSeal(
+            PendingSeal(target: nick, clientLabel: nil, body: body, peer: name, verb: "NOTICE"))
+        out.jobs.append(
+            .seal(
+                SealJob(
+                    connection: id, ticket: ticket, sender: account, recipient: name, target: nick,
+                    senderName: support.caseMapping.fold(self.nick ?? ""), recipientName: folded, verb: "NOTICE",
+                    body: body, capacity: lineCapacity(verb: "NOTICE", target: nick), device: device)))
+    }
+
+    /// Answers an envelope that could not be opened.
+    func notOpened(
+        _ failure: OpenFailure, _ open: PendingOpen, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) {
+        let source = nick(open.sourceNick)
+        let place: KeyExchange.Place =
+            switch room(open.target) {
+            case nil: .direct
+            case let room?: sidecar.people.isMember(source.folded, of: room.name) ? .room(room.name) : .foreignRoom
+            }
+        perform(
+            sidecar.exchange.notOpened(failure, from: source, in: place, now: now.monotonic), sidecar, now, out)
+    }
+
+    // MARK: Waiting for keys
+
+    /// Handles a message that the vault has no session for.
+    func keysMissing(_ ticket: UInt64, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        // A control message is sent again by the exchange that it belongs to.
+        guard let seal = outbound.cancelSeal(ticket), seal.body.kind != .control else { return }
+        let message = OutboundMessage(
+            verb: seal.verb, target: seal.target, body: seal.body, clientLabel: seal.clientLabel, tags: [])
+        let actions = sidecar.exchange.sessionMissing(
+            message, to: nick(seal.target), of: seal.peer, limit: settings.heldLines, now: now.monotonic)
+        perform(actions, sidecar, now, out)
+    }
+
+    /// Whether a message waits because the recipient has just been sent an introduction.
+    func waitsForKeys(
+        _ message: OutboundMessage, _ recipient: Recipient, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) -> Bool {
+        guard recipient == .outsider, !phase.isSuspended,
+            sidecar.exchange.keepsForKeys(
+                message, to: support.caseMapping.fold(message.target), limit: settings.heldLines, now: now.monotonic)
+        else { return false }
+        scheduleWake(now, out)
+        return true
+    }
+
+    /// Whether a message waits because its recipient has not yet answered the beginning of the session.
+    func waitsForAnswer(
+        _ message: OutboundMessage, _ peer: AccountID, _ sidecar: SidecarConnection, _ now: Timestamp,
+        _ out: MachineOutput
+    ) -> Bool {
+        guard !phase.isSuspended,
+            sidecar.exchange.keepsForAnswer(message, of: peer, limit: settings.heldLines, now: now.monotonic)
+        else { return false }
+        scheduleWake(now, out)
+        return true
+    }
+
+    /// Ends the wait of messages that have waited long enough for keys.
+    func giveUpKeys(_ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        perform(sidecar.exchange.expire(now: now.monotonic), sidecar, now, out)
+    }
+
+    /// Notifies the person, once, that messages to a nick are encrypted for keys known under another name.
+    func notifyOfOtherName(of peer: AccountID, _ target: String, _ sidecar: SidecarConnection, _ out: MachineOutput) {
+        let nick = support.caseMapping.fold(target)
+        guard peer.roomName == nil, peer != .nick(nick), peer != .services(nick),
+            sidecar.exchange.isNameNoticeDue(nick, keysOf: peer)
+        else { return }
+        notify(Notices.sealedFor(target, name: peer.displayName), out)
+    }
+}
