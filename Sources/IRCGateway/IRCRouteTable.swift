@@ -48,6 +48,30 @@ package struct Route: Sendable, Equatable {
     }
 }
 
+/// What the gateway does with a verb of the server.
+package enum ServerTreatment: Sendable, Equatable {
+    /// A message: envelopes are opened, and plaintext is delivered, marked or withheld.
+    case message
+    /// The gateway updates its own state and forwards the line.
+    case tracked
+    /// It may answer a command of the gateway, which is then not forwarded.
+    case answer
+    /// Forwarded. The gateway does not act on it.
+    case pass
+}
+
+/// One row of the table of a server's verbs.
+package struct ServerRoute: Sendable, Equatable {
+    package let verb: String
+    package let label: RouteLabel
+    package let treatment: ServerTreatment
+    package let key: VerbKey
+
+    init(_ verb: String, _ label: RouteLabel, _ treatment: ServerTreatment) {
+        (self.verb, self.label, self.treatment, self.key) = (verb, label, treatment, VerbKey(verb))
+    }
+}
+
 /// The table for IRC.
 package enum IRCRouteTable {
     private static func rows(_ verbs: String, _ label: RouteLabel, _ treatment: RouteTreatment) -> [Route] {
@@ -89,15 +113,20 @@ package enum IRCRouteTable {
         rows("MKPASSWD SAKILL FJOIN DEOPER", .control, .pass),
     ].flatMap { $0 }
 
+    private static func rows(_ verbs: String, _ label: RouteLabel, _ treatment: ServerTreatment) -> [ServerRoute] {
+        verbs.split(separator: " ").map { ServerRoute(String($0), label, treatment) }
+    }
+
     /// Verbs that servers send to clients.
-    ///
-    /// Messages among the content are checked for envelopes, and for plaintext where protection is required.
-    package static let server: [Route] = [
-        rows("PRIVMSG NOTICE TAGMSG", .content, .handled),
-        rows("WALLOPS GLOBOPS TOPIC AWAY QUIT PART KICK KILL KNOCK REDACT", .content, .pass),
-        rows("NICK JOIN MODE INVITE ACCOUNT CHGHOST SETNAME RENAME MARKREAD METADATA", .metadata, .handled),
-        rows("CAP BATCH ACK PONG AUTHENTICATE", .control, .handled),
-        rows("PING ERROR FAIL WARN NOTE REGISTER VERIFY SUMMON MONITOR", .control, .pass),
+    package static let server: [ServerRoute] = [
+        rows("PRIVMSG NOTICE TAGMSG", .content, .message),
+        rows("QUIT PART KICK KILL", .content, .tracked),
+        rows("WALLOPS GLOBOPS TOPIC AWAY KNOCK REDACT", .content, .pass),
+        rows("NICK JOIN MODE ACCOUNT", .metadata, .tracked),
+        rows("INVITE CHGHOST SETNAME RENAME MARKREAD METADATA", .metadata, .pass),
+        rows("CAP BATCH ACK PING PONG AUTHENTICATE FAIL", .control, .answer),
+        rows("ERROR", .control, .tracked),
+        rows("WARN NOTE REGISTER VERIFY SUMMON MONITOR", .control, .pass),
     ].flatMap { $0 }
 
     /// Replies to WHOIS.
@@ -116,7 +145,7 @@ package enum IRCRouteTable {
     private static let serverByKey = Dictionary(uniqueKeysWithValues: server.map { ($0.key, $0) })
 
     package static func client(_ key: VerbKey) -> Route? { clientByKey[key] }
-    package static func server(_ key: VerbKey) -> Route? { serverByKey[key] }
+    package static func server(_ key: VerbKey) -> ServerRoute? { serverByKey[key] }
 }
 
 extension VerbKey {

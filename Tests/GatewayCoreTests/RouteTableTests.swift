@@ -1,5 +1,6 @@
 import IRCCodec
 import IRCGateway
+import Protection
 import Testing
 
 /// The table against the lists of verbs of the specifications and of the servers, typed in from their documents.
@@ -32,6 +33,20 @@ import Testing
             """.split(separator: " ").map(String.init))
     func everyVerbOfAServerHasALabel(_ verb: String) {
         #expect(IRCRouteTable.server(VerbKey(verb)) != nil, "\(verb) has no label")
+    }
+
+    /// The gateway acts on a verb in a `switch` by key, not by this table.
+    @Test func verbsOfAServerThatPassAreUnchanged() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        world.send(alice, "JOIN #room")
+        for route in IRCRouteTable.server where route.treatment == .pass {
+            let line = ":bob!b@h \(route.verb) #room a :text"
+            alice.read = []
+            world.backend.send(alice.id, line)
+            world.settle()
+            #expect(alice.read == [line], "\(route.verb) does not pass")
+        }
     }
 
     @Test func noVerbStandsTwice() {
