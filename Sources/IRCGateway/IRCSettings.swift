@@ -84,7 +84,7 @@ package final class IRCEnvironment: Sendable {
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
         rooms: RoomTable = RoomTable(), opened: OpenedMessages = OpenedMessages(), tally: Tally = Tally(),
-        role: IRCRole = .front(DirectoryCache()), requests: OutboxTables = OutboxTables()
+        requests: OutboxTables = OutboxTables(), role: IRCRole
     ) {
         self.requests = requests
         self.role = role
@@ -105,7 +105,7 @@ package final class IRCEnvironment: Sendable {
     }
 }
 
-/// The output of a session for one event. One object per event loop; the runner resets it after each event.
+/// The output of a connection's machine for one event. One object per event loop; the runner resets it after each event.
 package final class MachineOutput {
     /// Bytes for the backend.
     package var upstream = ByteBuffer()
@@ -114,7 +114,7 @@ package final class MachineOutput {
     package var jobs: [IRCJob] = []
     /// The delivery numbers of lines among the bytes for the client.
     package var delivered: [UInt64] = []
-    /// The time at which to wake the session, in nanoseconds of the monotonic clock.
+    /// The time at which to wake the machine, in nanoseconds of the monotonic clock.
     package var wakeAt: Int64?
     package var closesDownstream = false
     package var closesUpstream = false

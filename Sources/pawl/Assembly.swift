@@ -183,7 +183,7 @@ enum Assembly {
         let (configuration, tables, logger) = (parts.configuration, parts.tables, parts.logger)
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role, network: parts.network), policies: tables.policies,
-            latches: tables.latches, tally: tables.tally, role: keys, requests: tables.outbox)
+            latches: tables.latches, tally: tables.tally, requests: tables.outbox, role: keys)
         let journal = try DeliveryJournal(directory: configuration.data)
         if let warning = journal.warning { logger.warning("\(warning)") }
         var changes: [StoreChange] = []

@@ -1,3 +1,4 @@
+import DeviceDirectory
 import Devices
 import IRCGateway
 import NIOCore
@@ -19,7 +20,7 @@ import Testing
         let environment = IRCEnvironment(
             settings: IRCSettings(
                 network: "lab", heldLines: 512, outagePatience: 900_000, asksForVersion: false, marks: .text),
-            policies: PolicyTable(PolicySnapshot(everyone: .observe)))
+            policies: PolicyTable(PolicySnapshot(everyone: .observe)), role: .front(DirectoryCache()))
         return ConnectionServices(
             environment: environment, submit: { _ in }, register: { _, _ in }, unregister: { _ in },
             markDelivered: { _ in }, clock: { Timestamp(monotonic: 1, wall: 1) },
