@@ -16,8 +16,6 @@ package import Vault
 package struct IRCParticipants<Random: RandomSource> {
     /// Ours: how long a message may remain unopened before its sender is notified. In milliseconds.
     package static var unopenedAge: Int64 { 20_000 }
-    /// Ours: opened envelopes kept, so that other connections of the account get a copy.
-    static var copyLimit: Int { 2048 }
 
     package struct InFlight {
         package var connection: ConnectionID?
@@ -31,12 +29,6 @@ package struct IRCParticipants<Random: RandomSource> {
         /// the latest.
         package var sealedAt: UInt64 = 0
         var relayedAt: UInt64?
-    }
-
-    package struct CopyKey: Hashable {
-        package let sender: DeviceID
-        package let message: MessageID
-        package let recipient: AccountID
     }
 
     package var vault: Vault<Random>
@@ -60,8 +52,7 @@ package struct IRCParticipants<Random: RandomSource> {
     var recoveredAccounts: Set<AccountID> = []
     let lastOldDelivery: UInt64
     var lastDelivery: UInt64
-    var copies: [CopyKey: OpenedMessage] = [:]
-    var copyOrder: [CopyKey] = []
+    var copies = OpenedCopies()
     /// The person's own device; nil in a gateway in front.
     package internal(set) var devices: OwnDeviceState?
     package var directory: Directory?
@@ -85,7 +76,10 @@ package struct IRCParticipants<Random: RandomSource> {
     package private(set) var warnings: [String] = []
 
     /// The protection of messages that this vault seals: by keys of the gateway or of the person's device.
-    var custody: Protection { devices == nil ? .gateway : .device }
+    var custody: Protection { isSidecar ? .device : .gateway }
+
+    /// Whether this vault holds the person's own device.
+    var isSidecar: Bool { devices != nil }
 
     /// Takes over a store.
     ///
@@ -149,7 +143,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
 
     /// The jobs of each message are prepared ahead. A person's own device has few messages, and all its state in memory.
     package func lookahead(of job: IRCJob) -> Lookahead {
-        guard devices == nil else { return .none }
+        guard !isSidecar else { return .none }
         switch job {
         case .seal, .open, .acknowledged: return .repeated
         case .delivered, .record: return .lasting

@@ -59,7 +59,7 @@ extension IRCParticipants {
         case let error as OpenError:
             guard error.reason == .copy else { return .failure(error) }
             // A copy has the same bytes, source and room. Its seal is not checked again, so these must match.
-            let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: .own)
+            let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: .own)
             guard let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage,
                 copy.origin == Self.origin(of: job)
             else { return .failure(.init(reason: .forgotten)) }

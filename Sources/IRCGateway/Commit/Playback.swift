@@ -42,7 +42,7 @@ extension IRCParticipants {
         _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError>? {
         guard let room = job.recipients.first, room.roomName != nil else { return nil }
-        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: room)
+        let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: room)
         if let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage {
             let sender = copy.sender
             // The sender may have left since, or changed the nick.

@@ -84,7 +84,7 @@ extension IRCParticipants {
 
     /// Whether a request is a sidecar's control message, such as one with the key of a room.
     private func isControlMessage(_ request: Request) -> Bool {
-        devices != nil && request.verb == "NOTICE" && !request.isForRoom
+        isSidecar && request.verb == "NOTICE" && !request.isForRoom
     }
 
     /// Notifies a connection that has come back of the account's messages that have expired.

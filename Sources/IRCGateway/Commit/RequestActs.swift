@@ -200,7 +200,7 @@ extension IRCParticipants {
 
     /// Why the recipient would not open these bytes; nil if it would. Changes no state.
     private mutating func whyNotOpened(_ request: Request) -> String? {
-        guard devices == nil else {
+        guard !isSidecar else {
             return
                 "the recipient's keys are not here, so it is unknown whether they still open it. Write it again."
         }
@@ -214,7 +214,7 @@ extension IRCParticipants {
         guard let device = vault.sessionCache.device(of: recipient) else {
             return "its recipient's keys were deleted. A connection without a login ends with its keys."
         }
-        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         let opened = "its recipient has opened it already."
         guard copies[key] == nil else { return opened }
         let ends = SessionCache<Random>.ends(sender: envelope.sender, recipient: device.id)

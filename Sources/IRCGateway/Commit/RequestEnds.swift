@@ -80,7 +80,7 @@ extension IRCParticipants {
         outbox.traces.note(.acknowledged, of: id, at: now.wall)
         entry.remoteID = remoteID
         entry.relayedAt = entry.relayedAt ?? rooms.time
-        if devices != nil {
+        if isSidecar {
             // Its readers do not open it in this vault.
             entry.isOpened = true
         } else if isReadByNobody(entry) {

@@ -30,10 +30,10 @@ extension IRCParticipants {
         }
         let before = devices
         do {
-            let keys = devices == nil ? [] : try distributions(job, now, &unit)
+            let keys = isSidecar ? try distributions(job, now, &unit) : []
             let id = MessageID(nextRequest(now))
             let envelope: Envelope
-            if devices == nil {
+            if !isSidecar {
                 let plaintext = try padded(job.body, besides: Vault<Random>.ratchetOverhead, capacity: job.capacity)
                 envelope = try seal(plaintext, from: job.sender, to: job.recipient, id, now, &unit)
             } else if let room = job.recipient.roomName {
@@ -104,7 +104,7 @@ extension IRCParticipants {
         _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) -> Bool {
         if let name = job.recipient.roomName {
-            guard devices == nil || job.latchesRoom else { return false }
+            guard !isSidecar || job.latchesRoom else { return false }
             return latch(.room(name), custody, now, &unit)
         }
         let conversation = ConversationID(job.sender, job.recipient)
@@ -135,7 +135,7 @@ extension IRCParticipants {
         unit.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
         openedMessage = nil
         let outcome =
-            devices == nil ? outcome(of: job, now, &unit) : openOnDevice(job, now, &unit)
+            isSidecar ? openOnDevice(job, now, &unit) : outcome(of: job, now, &unit)
         switch outcome {
         case .success(let opened): unit.reply = (job.connection, .opened(ticket: job.ticket, opened))
         case .failure(let error):
@@ -171,7 +171,7 @@ extension IRCParticipants {
         default: break
         }
         // In a sidecar, senders choose their own ids, which may equal ours.
-        guard devices == nil, let envelope = try? Envelope(envelope) else { return }
+        guard !isSidecar, let envelope = try? Envelope(envelope) else { return }
         outbox.traces.note(.notOpened(failure), of: envelope.messageID.value, at: now.wall)
     }
 
@@ -186,7 +186,7 @@ extension IRCParticipants {
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
         for recipient in job.recipients {
-            let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+            let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
             if copies[key]?.ratchetMessage == envelope.ratchetMessage {
                 return copy(job, envelope, sender, recipient, now, &unit)
             }
@@ -242,12 +242,9 @@ extension IRCParticipants {
                 .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
             opened.sequence = sequence
         }
-        openedMessage = remember(job, envelope, recipient, opened, sequences, relayedAt)
-        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        openedMessage = remember(job, envelope, recipient, opened, sequences, relayedAt, &unit)
         let row = sequences.isEmpty ? nil : lastDelivery
         unit.onRollback { state, cause, _, _ in
-            // The envelope is opened again when it comes again.
-            state.copies[key] = nil
             if let row { state.roomDeliveries.remove(row) }
             // Later units of a committed batch have counted on.
             if cause != .unit { state.unreadCounts.restore(unread, from: sender, in: recipient) }
@@ -274,7 +271,7 @@ extension IRCParticipants {
         _ message: MessageID, from sender: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) {
         // Messages to remote devices are opened there, and ids of other senders may equal ours.
-        guard devices == nil else { return }
+        guard !isSidecar else { return }
         let id = message.value
         if let entry = inFlight[id] {
             guard entry.account == sender else { return }
@@ -298,7 +295,7 @@ extension IRCParticipants {
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Timestamp,
         _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
-        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         // An envelope with other bytes than the opened ones is no copy, although it has the same id.
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
@@ -326,9 +323,9 @@ extension IRCParticipants {
 
     private mutating func remember(
         _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened,
-        _ sequences: [AccountID: UInt64], _ relayedAt: UInt64
+        _ sequences: [AccountID: UInt64], _ relayedAt: UInt64, _ unit: inout Unit
     ) -> OpenedMessage {
-        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         var shownTo: Set = [job.connection]
         var audience: OpenedMessage.Audience?
         if let room = recipient.roomName {
@@ -337,13 +334,11 @@ extension IRCParticipants {
             if let writer = inFlight[envelope.messageID.value]?.connection { shownTo.insert(writer) }
         }
         let message = OpenedMessage(
-            ratchetMessage: envelope.ratchetMessage, origin: devices == nil ? [] : Self.origin(of: job), opened: opened,
+            ratchetMessage: envelope.ratchetMessage, origin: isSidecar ? Self.origin(of: job) : [], opened: opened,
             sequences: sequences, shownTo: shownTo, audience: audience)
-        copies[key] = message
-        copyOrder.append(key)
-        guard copyOrder.count >= Self.copyLimit * 2 else { return message }
-        for old in copyOrder.prefix(Self.copyLimit) { copies[old] = nil }
-        copyOrder.removeFirst(Self.copyLimit)
+        copies.put(message, for: key)
+        // The envelope is opened again when it comes again.
+        unit.onRollback { state, _, _, _ in state.copies.remove(key) }
         return message
     }
 }
