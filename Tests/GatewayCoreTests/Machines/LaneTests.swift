@@ -105,7 +105,8 @@ import Testing
 
     @Test mutating func nothingIsReleasedBeforeTheVaultHasReturnedOlderRequests() {
         lane.hold(request(7), now: 0)
-        let ticket = lane.beginRecovery(lines: 1)
+        let ticket = lane.reserve()
+        lane.beginRecovery(at: ticket, lines: 1)
         #expect(lane.releaseHeld(now: 1) { _ in .reachable }.isEmpty)
         #expect(lane.endRecovery(ticket, returned: [7]) == 1, "it is among the returned ones")
         lane.resolve(ticket, with: [.request(request(7))])

@@ -4,89 +4,60 @@
 // Order is kept in both directions: a line that waits (for a commit, an acknowledgement or the pacer) delays the lines
 // behind it, and nothing else.
 //
-// Under `off` the session still tracks nick, registration and account, without changing a byte, so that a policy that
+// Under `off` the connection still tracks nick, registration and account, without changing a byte, so that a policy that
 // rises at run time applies to every connection. Nothing is counted or stored. After STARTTLS under `off` the stream is
 // opaque, and such a connection is closed if the policy rises.
 
 import Devices
-package import Envelope
+import Envelope
 package import IRCCodec
 package import NIOCore
 import Outbox
 package import Protection
 import Reports
-package import RequestQueue
+import RequestQueue
 import Vault
 
 /// The machine of one IRC connection. Confined to one event loop.
+///
+/// It owns the machines of the connection's parts, routes events to them, and performs their actions. What only one
+/// role has is in ``ConnectionRole``.
 package final class IRCConnectionMachine {
-    package let id: ConnectionID
     package let environment: IRCEnvironment
-    package private(set) var settings: IRCSettings
-
-    // Identity.
-    package var nick: String?
-    package var account: AccountID
-    /// Earlier accounts of this connection. Envelopes for them may still arrive.
-    var previousAccounts: [AccountID] = []
-    package var logouts = 0
+    let role: ConnectionRole
+    var identity: ConnectionIdentity
+    var effective: EffectivePolicy
     var phase = BackendPhase()
-    package var support = ServerSupport() {
-        didSet { lastRoom = nil }
-    }
-    /// The room of the last copy.
-    var lastRoom: LastRoom?
-    /// The longest source of this connection in a line of the backend, in bytes.
-    var knownSourceLength = 0
-    package var software = ""
-
-    // Policy and capabilities.
-    package var policies: PolicySnapshot
-    private var policyVersion: UInt64
-    package var policy: Policy
-    package var capabilities = CapabilityNegotiation()
-
-    // Lines.
-    var downstreamLines = LineSplitter(limit: IRCLimits.clientTagsLength + IRCLimits.lineLength)
-    var upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
-    /// Whether the client has begun TLS with the backend (STARTTLS under `off`), so that the bytes are unreadable.
-    package var isOpaque = false
+    var registration = Registration()
+    var capabilities = CapabilityNegotiation()
+    var rooms = ConnectionRooms()
+    var lines = ConnectionLines()
     var outbound: OutboundLane
     var inbound = InboundLane()
-    package var assembler: FragmentAssembler?
-    package var services = ServiceDirectory()
-    package var observations = ObservationCounts()
-    package var registration = Registration()
-    var restoration = Restoration()
-    /// Rooms that the backend has let this connection into, folded.
-    package var rooms: Set<ExactText> = []
-    package var history = RoomHistory()
-    var strippedVerbs: Set<VerbKey> = []
-    /// Folded unprotected rooms for which a protected person has had the notice.
-    var plainRooms: Set<ExactText> = []
-    let role: ConnectionRole
+    var services = ServiceDirectory()
+    var observations = ObservationCounts()
 
     /// - Parameters:
     ///   - id: a random number that is never used twice. The account of a connection without a login contains it.
     package init(id: ConnectionID, environment: IRCEnvironment) {
-        self.id = id
         self.environment = environment
-        settings = environment.settings
         role = ConnectionRole(environment.role, environment.latches)
-        account =
-            switch environment.role {
-            case .front: .connection(id.value)
-            case .sidecar: .own
-            }
-        policyVersion = environment.policies.version
-        policies = environment.policies.snapshot
-        policy = policies.policy(of: nil)
-        outbound = OutboundLane(settings.flood)
+        identity = ConnectionIdentity(id: id, account: role.firstAccount(of: id))
+        effective = EffectivePolicy(environment)
+        outbound = OutboundLane(effective.settings.flood)
         capabilities.visibility = settings.visibility
         capabilities.visibility.onlyTranslatable = isProtecting
         capabilities.isCapable = role.isSidecar
     }
 
+    package var id: ConnectionID { identity.id }
+    package var settings: IRCSettings { effective.settings }
+    var nick: String? { identity.nick }
+    var foldedNick: String { identity.foldedNick }
+    var account: AccountID { identity.account }
+    var support: ServerSupport { identity.support }
+    var policies: PolicySnapshot { effective.snapshot }
+    var policy: Policy { effective.policy }
     var isRegistered: Bool { phase.isRegistered }
 
     /// Whether the gateway protects this connection's messages, and negotiates with the backend. Always in a sidecar.
@@ -106,13 +77,13 @@ package final class IRCConnectionMachine {
         var chunk = bytes
         if !policy.takesPart {
             out.upstream.writeImmutableBuffer(chunk)
-            guard !isOpaque else { return }
-            while let piece = downstreamLines.next(&chunk) {
+            guard !lines.isOpaque else { return }
+            while let piece = lines.downstream.next(&chunk) {
                 if case .line(let raw, let content) = piece, let line = parse(raw, content) { trackClient(line, raw) }
             }
             return
         }
-        while let piece = downstreamLines.next(&chunk) {
+        while let piece = lines.downstream.next(&chunk) {
             switch piece {
             case .line(let raw, let content): clientLine(raw, content, now, out)
             case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
@@ -129,16 +100,16 @@ package final class IRCConnectionMachine {
         var chunk = bytes
         if !policy.takesPart {
             out.downstream.writeImmutableBuffer(chunk)
-            guard !isOpaque else { return }
-            while let piece = upstreamLines.next(&chunk) {
+            guard !lines.isOpaque else { return }
+            while let piece = lines.upstream.next(&chunk) {
                 if case .line(let raw, let content) = piece, let line = parse(raw, content) {
-                    if line.key.numeric == 670 { isOpaque = true }
+                    if line.key.numeric == 670 { lines.becomeOpaque() }
                     trackServer(line, now, out)
                 }
             }
             return
         }
-        while let piece = upstreamLines.next(&chunk) {
+        while let piece = lines.upstream.next(&chunk) {
             switch piece {
             case .line(let raw, let content): serverLine(raw, content, now, out)
             case .overlong(let raw, _):
@@ -214,7 +185,7 @@ package final class IRCConnectionMachine {
 
     /// The client has ended its side. Below `hosted` an incomplete line is forwarded.
     package func downstreamEnded(at now: Timestamp, _ out: MachineOutput) {
-        guard let rest = downstreamLines.takePartial(), !isProtecting, policy.takesPart else { return }
+        guard let rest = lines.downstream.takePartial(), !isProtecting, policy.takesPart else { return }
         out.upstream.writeImmutableBuffer(rest)
     }
 
@@ -224,7 +195,7 @@ package final class IRCConnectionMachine {
         if isSurprised, !outlivesBackend, !phase.isClosed { notify(Notices.loginNotRepeatable, out) }
         leaveRooms()
         phase.close()
-        if let rest = upstreamLines.takePartial(), policy.takesPart { deliver(rest, out) }
+        if let rest = lines.upstream.takePartial(), policy.takesPart { deliver(rest, out) }
         // The backend has released this nick, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
         giveBack(out)
@@ -233,7 +204,7 @@ package final class IRCConnectionMachine {
 
     /// Returns accepted requests to the vault. Nothing is sent to the backend any more.
     private func giveBack(_ out: MachineOutput) {
-        if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.left(id)) }
+        if identity.accounts.contains(where: \.isVerified) { out.jobs.append(.left(id)) }
     }
 
     /// Whether lines for the client still wait for the vault.
@@ -255,7 +226,7 @@ package final class IRCConnectionMachine {
         flushObservations(now, out, force: true)
         if isRegistered { recordEvidence(now, out, registrations: 0) }
         giveBack(out)
-        for gone in previousAccounts + [account] where !gone.isVerified {
+        for gone in identity.accounts.reversed() where !gone.isVerified {
             environment.latches.forget(gone)
             if isRegistered { out.jobs.append(.forget(gone, reason: Notices.connectionEnded)) }
         }
@@ -264,10 +235,7 @@ package final class IRCConnectionMachine {
     // MARK: Policy
 
     private func renewPolicy(_ now: Timestamp, _ out: MachineOutput) {
-        guard environment.policies.version != policyVersion else { return }
-        policyVersion = environment.policies.version
-        policies = environment.policies.snapshot
-        settings = environment.settings
+        guard effective.renew(environment) else { return }
         outbound.renewPace(settings.flood)
         capabilities.visibility = settings.visibility
         applyPolicy(now, out)
@@ -275,11 +243,10 @@ package final class IRCConnectionMachine {
 
     /// Applies the policy of the connection's current account.
     func applyPolicy(_ now: Timestamp, _ out: MachineOutput) {
-        let before = policy
-        policy = policies.policy(of: account)
+        let before = effective.apply(to: account)
         capabilities.visibility.onlyTranslatable = isProtecting
-        guard before != policy else { return }
-        if !before.takesPart, isOpaque {
+        guard let before else { return }
+        if !before.takesPart, lines.isOpaque {
             // An unreadable stream cannot be protected.
             out.closesDownstream = true
             out.closesUpstream = true
@@ -368,8 +335,7 @@ package final class IRCConnectionMachine {
 
     func scheduleWake(_ now: Timestamp, _ out: MachineOutput) {
         if let deadline = capabilities.deadline { out.wake(at: deadline) }
-        if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
-        if let deadline = history.assembler?.nextDeadline { out.wake(at: deadline) }
+        if let deadline = inbound.fragments.nextDeadline { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
         if case .sidecar(let sidecar) = role {

@@ -12,6 +12,8 @@ import RequestQueue
 struct InboundLane {
     typealias Ticket = OrderedQueue<InboundEntry>.Ticket
 
+    /// Envelopes that are not complete yet.
+    var fragments = FragmentCollector()
     private var queue = OrderedQueue<InboundEntry>()
     private var opens: [Ticket: PendingOpen] = [:]
     private var copies: [Ticket: PendingCopy] = [:]

@@ -126,14 +126,9 @@ struct OutboundLane {
 
     // MARK: Waiting requests of an account
 
-    /// Reserves the next position for an account's waiting requests.
-    mutating func beginRecovery(lines: Ticket) -> Ticket {
-        let ticket = queue.reserve()
-        recoveries[ticket] = lines
-        return ticket
-    }
-
-    /// Notes that an account's waiting requests go to a position that is reserved already.
+    /// Notes that an account's waiting requests go to a reserved position.
+    ///
+    /// - Parameter lines: the position of the account's waiting lines in the inbound lane.
     mutating func beginRecovery(at ticket: Ticket, lines: Ticket) { recoveries[ticket] = lines }
 
     /// Removes a recovery. Forgets the requests that the vault returned from where they are now: one that was being

@@ -36,20 +36,14 @@ struct PostponedOpening: Sendable {
     package var copy: PendingCopy
 }
 
-/// The cached room of the last target: most lines of a busy connection are for the same room.
-struct LastRoom: Sendable {
-    package var target: [UInt8]
-    /// Folded.
-    package var name: String
-    package var account: AccountID
-}
-
 extension IRCConnectionMachine {
     /// Handles a line to a room that the vault has opened, or is opening, for another member's connection.
     ///
     /// - Returns: whether the line is handled; else this connection has to send it to the vault.
     func takesCopy(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) -> Bool {
-        guard sharesOpenings, isWholeEnvelope(line), let room = memberRoom(line), !isReplay(line, in: room.name) else {
+        guard sharesOpenings, isWholeEnvelope(line), let room = rooms.target(of: line, room: { identity.room($0) }),
+            !rooms.history.isReplay(line, in: room.name)
+        else {
             return false
         }
         let answer = withIdentity(line) { bytes in
@@ -155,22 +149,6 @@ extension IRCConnectionMachine {
         entries[entries.count - 1].sequence = opened.sequence
         entries[entries.count - 1].message = opened.message
         return entries
-    }
-
-    /// The room that a line is for; nil if this connection is not in it.
-    private func memberRoom(_ line: IRCLine) -> LastRoom? {
-        guard let span = line.parameter(0) else { return nil }
-        let isLast = line.bytes.withUnsafeReadableBytes { raw in
-            lastRoom.map { raw[span.range].elementsEqual($0.target) } ?? false
-        }
-        if !isLast {
-            let target = line.string(span)
-            guard let room = room(target) else { return nil }
-            lastRoom = LastRoom(
-                target: Array(target.utf8), name: room.name, account: .room(room.name, status: room.status))
-        }
-        guard let lastRoom, rooms.contains(lastRoom.name) else { return nil }
-        return lastRoom
     }
 
     /// The bytes that identify a line: all but its tags.

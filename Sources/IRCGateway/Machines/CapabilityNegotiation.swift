@@ -14,7 +14,7 @@ package enum PawlCapability {
     package static let tag = "+pawl/encrypted"
 }
 
-/// The capability negotiation of one connection. It consumes and produces lines; the session sends them.
+/// The capability negotiation of one connection. It consumes and produces lines; the connection sends them.
 package struct CapabilityNegotiation: Sendable {
     /// Capabilities that the gateway requests under `hosted` and above if the backend offers them.
     package static let wanted = [

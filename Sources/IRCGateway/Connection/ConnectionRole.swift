@@ -20,6 +20,16 @@ enum ConnectionRole {
         }
     }
 
+    /// The account of a connection before its login.
+    ///
+    /// A sidecar's device is the person's, whatever account they log in to.
+    func firstAccount(of id: ConnectionID) -> AccountID {
+        switch self {
+        case .front: .connection(id.value)
+        case .sidecar: .own
+        }
+    }
+
     var isSidecar: Bool {
         switch self {
         case .front: false

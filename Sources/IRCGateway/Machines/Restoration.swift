@@ -1,4 +1,4 @@
-// What a session repeats after an outage: the rooms and the commands whose answers the client must not see again.
+// What a connection repeats after an outage: the rooms and the commands whose answers the client must not see again.
 
 import IRCCodec
 import RequestQueue

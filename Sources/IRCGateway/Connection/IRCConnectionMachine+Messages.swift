@@ -183,7 +183,7 @@ extension IRCConnectionMachine {
     private func notifyOfPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: MachineOutput) {
         guard policy.demandsProtection, !role.isSidecar, message.body.kind == .text,
             case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
-            plainRooms.insert(ExactText(name)).inserted
+            effective.isNoticeDue(plainRoom: name)
         else { return }
         notify(Notices.roomNotProtected(message.target), out)
     }
@@ -278,16 +278,7 @@ extension IRCConnectionMachine {
         message.tags.contains { $0.isClientOnly && $0.key != "+typing" && $0.key != "+draft/typing" }
     }
 
-    /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.
-    ///
-    /// Nicks may change while a message waits, so the longest possible nicks count.
-    func lineCapacity(verb: String, target: String) -> Int {
-        let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
-        // RFC 2812 and current servers: a user name of at most 20 bytes, a host of at most 64.
-        let source = max(nickLength + 1 + 20 + 1 + 64, knownSourceLength)
-        let targetLength = max(target.utf8.count, support.nickLength)
-        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
-    }
+    func lineCapacity(verb: String, target: String) -> Int { identity.lineCapacity(verb: verb, target: target) }
 
     package func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: MachineOutput) {
         environment.tally.add(TallyKind(refusal))
@@ -314,11 +305,9 @@ extension IRCConnectionMachine {
 
     /// Stores the client's software from a CTCP VERSION reply.
     private func noteSoftware(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
-        guard line.key == .notice, software.isEmpty, let span = line.parameter(1) else { return }
-        let text = line.slice(span).readableBytesView
-        guard CTCP(text) == .other("VERSION"), text.count > 9 else { return }
-        let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
-        software = String(decoding: words, as: UTF8.self)
+        guard line.key == .notice, let span = line.parameter(1),
+            identity.learnSoftware(line.slice(span).readableBytesView)
+        else { return }
         if isRegistered { recordEvidence(now, out, registrations: 0) }
     }
 

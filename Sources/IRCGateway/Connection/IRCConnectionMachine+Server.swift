@@ -1,5 +1,5 @@
 // Lines from the backend: updates the state of the connection, consumes answers to the gateway's own commands, and
-// translates the other lines to the client's capabilities.
+// translates the other lines to the client's capabilities. The connection's rooms follow these lines too.
 
 import Devices
 import Envelope
@@ -7,7 +7,9 @@ import IRCCodec
 import NIOCore
 import Protection
 import Reports
+import RequestQueue
 import StorePort
+import Vault
 
 extension IRCConnectionMachine {
     /// Handles one line of the backend.
@@ -29,7 +31,7 @@ extension IRCConnectionMachine {
         case .pawl where capabilities.has(PawlCapability.name):
             if case .sidecar(let sidecar) = role { return frontLine(line, sidecar, now, out) }
         case .pong where pong(line, out): return
-        case .batch: trackHistory(line, now, out)
+        case .batch: trackHistory(line, out)
         default: break
         }
         if let numeric = line.key.numeric {
@@ -57,9 +59,9 @@ extension IRCConnectionMachine {
             if !line.source.isEmpty { capabilities.serverName = line.string(line.source) }
             registered(as: line.text(0) ?? "*", now, out)
         case 5:
-            let folding = support.caseMapping
-            support.absorb(line)
-            if folding != support.caseMapping, isRegistered { updateRoster(now) }
+            let foldsOtherwise = identity.absorb(line)
+            rooms.supportChanged()
+            if foldsOtherwise, isRegistered { updateRoster(now) }
         case 900: if let name = line.text(2) { loggedIn(name, now, out) }
         case 901: loggedOut(now, out)
         case 903: registration.ended(accepted: true)
@@ -77,10 +79,9 @@ extension IRCConnectionMachine {
             return
         }
         guard isSelf(line) else { return }
-        knownSourceLength = max(knownSourceLength, line.source.count)
+        identity.sawSource(length: line.source.count)
         if line.key == .nick, let new = line.text(0) {
-            nick = new
-            capabilities.nick = new
+            renamed(to: new)
             updateRoster(now)
         }
     }
@@ -90,16 +91,6 @@ extension IRCConnectionMachine {
     /// Some servers send KILL, others only an ERROR with that text.
     private func noteKill(_ line: IRCLine) {
         if line.parameters.last.map(line.string)?.lowercased().contains("killed") == true { registration.killed() }
-    }
-
-    /// Whether the source of a line is this connection's own nick.
-    func isSelf(_ line: IRCLine) -> Bool {
-        let source = line.sourceNick
-        guard let nick, source.count == nick.utf8.count else { return false }
-        let mapping = support.caseMapping
-        return line.bytes.withUnsafeReadableBytes { raw in
-            zip(raw[source.range], nick.utf8).allSatisfy { mapping.fold($0) == mapping.fold($1) }
-        }
     }
 
     // MARK: CAP
@@ -287,5 +278,96 @@ extension IRCConnectionMachine {
         buffer.writeImmutableBuffer(line.withoutTags)
         buffer.writeString("\r\n")
         return buffer
+    }
+
+    // MARK: Rooms
+
+    func room(_ target: String) -> (name: String, status: String)? { identity.room(target) }
+
+    /// Whether the source of a line is this connection's own nick.
+    func isSelf(_ line: IRCLine) -> Bool { identity.isSelf(line) }
+
+    /// Whether the client sees itself in a room, also during an outage.
+    package func isMember(of room: String) -> Bool {
+        rooms.isMember(of: room) || phase.outage?.rooms.contains(room) == true
+    }
+
+    /// Whether a held request can be sent to its recipient now.
+    func isReachable(_ peer: AccountID, _ now: Timestamp) -> Bool {
+        // A sidecar learns only from the server's answer whether the recipient is there.
+        if role.isSidecar, peer.roomName == nil { return true }
+        return !isAwaited(peer, now) && (peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer))
+    }
+
+    /// Updates the rooms of this connection from a line of the backend.
+    func trackRooms(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
+        switch line.key {
+        case .join:
+            for room in names(line, 0) {
+                if isSelf(line) {
+                    joined(room, at: line.tag("time"), now, out)
+                } else {
+                    environment.rooms.saw([source(line)], in: room)
+                }
+            }
+        case .part: for room in names(line, 0) { memberLeft(source(line), from: room) }
+        case .kick: for room in names(line, 0) { memberLeft(names(line, 1).first ?? "", from: room) }
+        case .quit: environment.rooms.lost(source(line), from: rooms.names)
+        case .nick: environment.rooms.renamed(source(line), to: names(line, 0).first ?? "")
+        default: if line.key.numeric == 353 { listed(line) }
+        }
+    }
+
+    private func source(_ line: IRCLine) -> String { line.folded(line.sourceNick, support.caseMapping) }
+
+    /// RPL_NAMREPLY: `me = #room :@nick +nick nick!user@host`.
+    private func listed(_ line: IRCLine) {
+        guard let room = line.text(2), rooms.contains(support.caseMapping.fold(room)), let list = line.text(3) else {
+            return
+        }
+        environment.rooms.saw(RoomMembers.nicks(in: list, support.caseMapping.fold), in: support.caseMapping.fold(room))
+    }
+
+    private func memberLeft(_ nick: String, from room: String) {
+        if ExactText(nick) == ExactText(foldedNick) {
+            left(room)
+        } else {
+            environment.rooms.lost(nick, from: [room])
+        }
+    }
+
+    private func names(_ line: IRCLine, _ index: Int) -> [String] {
+        line.names(index).map(support.caseMapping.fold)
+    }
+
+    private func joined(_ room: String, at time: String?, _ now: Timestamp, _ out: MachineOutput) {
+        rooms.join(room, at: time)
+        if policy.takesPart { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
+        inbound.joined(room)
+        releaseHeld(now, out)
+    }
+
+    private func left(_ room: String) {
+        rooms.leave(room)
+        environment.rooms.remove(id, as: foldedNick, from: room)
+    }
+
+    /// Updates the connection's entries in the room table after a login or a change of policy.
+    func updateRooms() {
+        for room in rooms.names {
+            if policy.takesPart {
+                environment.rooms.put(id, of: account, as: foldedNick, into: room)
+            } else {
+                environment.rooms.remove(id, as: foldedNick, from: room)
+            }
+        }
+    }
+
+    /// Removes the connection from all its rooms.
+    package func leaveRooms() {
+        for room in rooms.all.union(phase.outage?.rooms ?? []).lazy.map(\.text) {
+            environment.rooms.remove(id, as: foldedNick, from: room)
+        }
+        rooms.leaveAll()
     }
 }

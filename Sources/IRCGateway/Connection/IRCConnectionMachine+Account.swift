@@ -12,29 +12,23 @@ import Vault
 extension IRCConnectionMachine {
     /// The backend has logged the connection in.
     package func loggedIn(_ name: String, _ now: Timestamp, _ out: MachineOutput) {
-        change(account: .services(support.caseMapping.fold(name)), now, out)
+        // A sidecar's device is the person's, whatever account they log in to.
+        guard case .front(let device) = role else { return }
+        accountChanged(identity.loggedIn(name, isRegistered: isRegistered), device, now, out)
     }
 
     /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.
     package func loggedOut(_ now: Timestamp, _ out: MachineOutput) {
-        guard account.isVerified else { return }
-        logouts += 1
-        change(account: .connection(id.value, logouts: logouts), now, out)
+        guard case .front(let device) = role else { return }
+        accountChanged(identity.loggedOut(isRegistered: isRegistered), device, now, out)
     }
 
-    private func change(account new: AccountID, _ now: Timestamp, _ out: MachineOutput) {
-        // A sidecar's device is the person's, whatever account they log in to.
-        guard new != account, case .front(let device) = role else { return }
-        if isRegistered {
-            previousAccounts.append(account)
-            // Ours: repeated logins and logouts must not fill memory.
-            if previousAccounts.count > 4 {
-                let gone = previousAccounts.removeFirst()
-                if !gone.isVerified { out.jobs.append(.forget(gone, reason: Notices.connectionEnded)) }
-            }
-        }
-        if account.isVerified { leaveBehind(account, out) }
-        account = new
+    private func accountChanged(
+        _ change: ConnectionIdentity.AccountChange?, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        guard let change else { return }
+        if let gone = change.forgotten { out.jobs.append(.forget(gone, reason: Notices.connectionEnded)) }
+        if let left = change.left { leaveBehind(left, out) }
         device.accountChanged()
         applyPolicy(now, out)
         guard isRegistered else { return }
@@ -42,6 +36,12 @@ extension IRCConnectionMachine {
         recordEvidence(now, out, registrations: 1)
         recover(out)
         challenge(out)
+    }
+
+    /// The backend uses this nick for the connection from now on.
+    func renamed(to nick: String) {
+        identity.renamed(to: nick)
+        capabilities.nick = nick
     }
 
     /// Removes unsent requests of an account from this connection, so that they are not sent under another one.
@@ -53,8 +53,7 @@ extension IRCConnectionMachine {
 
     /// The backend has accepted the registration under this nick.
     package func registered(as nick: String, _ now: Timestamp, _ out: MachineOutput) {
-        self.nick = nick
-        capabilities.nick = nick
+        renamed(to: nick)
         guard phase.register() else { return }
         awaitFront(now, out)
         updateRoster(now)
@@ -81,20 +80,21 @@ extension IRCConnectionMachine {
 
     /// The vault has waiting requests for this account, although its connection never ended.
     package func recoverWaiting(_ out: MachineOutput) {
-        // After an outage the session requests them anyway.
+        // After an outage the connection requests them anyway.
         guard phase.isOpen else { return }
-        askForWaiting(out)
+        askForWaiting(at: outbound.reserve(), out)
     }
 
     /// Requests the waiting messages of this account from the vault. Nothing after the login overtakes them, in either
     /// direction.
     private func recover(_ out: MachineOutput) {
         guard account.isVerified else { return }
-        askForWaiting(out)
+        askForWaiting(at: outbound.reserve(), out)
     }
 
-    private func askForWaiting(_ out: MachineOutput) {
-        let ticket = outbound.beginRecovery(lines: inbound.reserve())
+    /// - Parameter ticket: a reserved position in the outbound lane.
+    func askForWaiting(at ticket: OutboundLane.Ticket, _ out: MachineOutput) {
+        outbound.beginRecovery(at: ticket, lines: inbound.reserve())
         out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
     }
 
@@ -102,7 +102,7 @@ extension IRCConnectionMachine {
         guard policy.takesPart else { return }
         let name = account.isVerified ? account.name : support.caseMapping.fold(nick ?? "")
         let row = EvidenceRow(
-            name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
+            name: name, verified: account.isVerified, software: identity.software, asked: capabilities.clientAsked,
             firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)
         out.jobs.append(.record([.addEvidence(row)]))
     }

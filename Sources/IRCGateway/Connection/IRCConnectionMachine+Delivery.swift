@@ -1,4 +1,5 @@
-// Messages from the backend: opens envelopes, and delivers, marks or withholds plaintext.
+// Messages from the backend: opens envelopes, and delivers, marks or withholds plaintext. ``RoomHistory`` recognises
+// history that the backend replays; the vault decides whether a reader may open it.
 
 package import Devices
 import Envelope
@@ -84,11 +85,12 @@ extension IRCConnectionMachine {
         _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine,
         _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput
     ) {
-        if isReplay(line) { return collectReplay(id, index, count, bytes, line, now, out) }
-        if assembler == nil { assembler = FragmentAssembler(limits: settings.fragments) }
-        let outcome = assembler?.add(
+        let fragment = FragmentCollector.Fragment(
             source: line.string(line.source), target: line.text(0) ?? "", id: id, index: index, count: count,
-            bytes: bytes, now: now.monotonic)
+            bytes: bytes, isReplay: isReplay(line))
+        let outcome = inbound.fragments.add(fragment, settings.fragments, now: now.monotonic)
+        defer { scheduleWake(now, out) }
+        if fragment.isReplay { return collected(replay: outcome, line, now, out) }
         let name = "\(line.string(line.source)) \(id)"
         switch outcome {
         case .complete(let envelope):
@@ -98,9 +100,8 @@ extension IRCConnectionMachine {
             _ = takeRaws(name)
             report(.malformed, from: line.string(line.sourceNick), out)
         case .waiting: if case .front(let device) = role { device.keep(raw, of: name) }
-        case .duplicate, nil: break
+        case .duplicate: break
         }
-        scheduleWake(now, out)
     }
 
     /// Takes the kept lines of an envelope's fragments.
@@ -112,9 +113,8 @@ extension IRCConnectionMachine {
     }
 
     func expireFragments(_ now: Timestamp, _ out: MachineOutput) {
-        expireReplays(now.monotonic, out)
-        let expired = assembler?.expire(now: now.monotonic) ?? []
-        for source in expired {
+        reportReplays(inbound.fragments.expireReplays(now: now.monotonic), out)
+        for source in inbound.fragments.expire(now: now.monotonic) {
             if case .front(let device) = role { device.dropFragments(from: source) }
             environment.tally.add(.fragmentsLost)
             notify(Notices.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
@@ -173,7 +173,7 @@ extension IRCConnectionMachine {
         inbound.beginOpening(open, at: ticket)
         var job = OpenJob(
             connection: id, ticket: ticket, account: context.account,
-            recipients: context.room.map { [$0] } ?? [account] + previousAccounts.reversed(),
+            recipients: context.room.map { [$0] } ?? identity.accounts,
             senders: possibleSenders(line, name, now),
             envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name, line: shared)
         if role.isSidecar, settings.marks == .text { job.mark = .device }
@@ -412,5 +412,52 @@ extension IRCConnectionMachine {
         if let text { buffer.writeBytes(text) }
         buffer.writeString("\r\n")
         return buffer
+    }
+
+    // MARK: History
+
+    /// Whether the backend marks a line as a replay.
+    package func isReplay(_ line: IRCLine) -> Bool {
+        guard !line.tags.isEmpty else { return false }
+        return rooms.history.isReplay(line, in: room(line.text(0) ?? "")?.name)
+    }
+
+    /// Tracks the batches that replay history.
+    func trackHistory(_ line: IRCLine, _ out: MachineOutput) {
+        if rooms.history.track(line) { reportReplays(inbound.fragments.endReplays(), out) }
+    }
+
+    /// Handles a replayed envelope or a part of it.
+    func collected(
+        replay outcome: FragmentAssembler.Outcome, _ line: IRCLine, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        switch outcome {
+        case .complete(let envelope): open(envelope, line, [], now, out)
+        case .contradiction, .overflow: report(.malformed, from: line.string(line.sourceNick), out)
+        case .waiting, .duplicate: break
+        }
+    }
+
+    /// Notifies the client of messages that were replayed only in part.
+    func reportReplays(_ sources: [String], _ out: MachineOutput) {
+        for source in sources {
+            environment.tally.add(.fragmentsLost)
+            notify(Notices.truncated(from: String(source.prefix { $0 != "!" })), out)
+        }
+    }
+
+    /// The notice for old messages that are not shown, once for each room; then an empty text.
+    ///
+    /// - Returns: nil if the failure has another notice.
+    func historyNotice(_ failure: OpenFailure, _ open: PendingOpen) -> String? {
+        guard let room = open.room else { return nil }
+        switch failure {
+        case .notRecipient:
+            return rooms.history.isNoticeDue(of: room) ? Notices.beforeJoining(room) : ""
+        case .forgotten, .unknownSender, .wrongSource:
+            guard open.isReplay else { return nil }
+            return rooms.history.isNoticeDue(of: room) ? Notices.notKept(room) : ""
+        default: return nil
+        }
     }
 }

@@ -43,9 +43,9 @@ struct Outage {
         case reached(Attempt)
     }
 
-    /// Ours: the number of refused logins after which the session gives up.
+    /// Ours: the number of refused logins after which the connection gives up.
     static let loginRefusals = 8
-    /// Ours: how often a backend is found without its services before the session gives up. With pauses of some seconds
+    /// Ours: how often a backend is found without its services before it gives up. With pauses of some seconds
     /// that is more than a minute.
     static let absences = 40
     /// Ours: other nicks to try while the first one is taken, perhaps by this person's own dead connection.

@@ -117,7 +117,7 @@ extension IRCConnectionMachine {
         guard let span = line.parameter(index), !span.isEmpty else { return forward(raw, now, out) }
         environment.tally.add(.strippedText)
         let verb = line.string(line.verbSpan).uppercased()
-        if strippedVerbs.insert(line.key).inserted { notify(Notices.stripped(verb), out) }
+        if effective.isNoticeDue(stripped: line.key) { notify(Notices.stripped(verb), out) }
         var stripped = ByteBuffer()
         stripped.writeTags(line.tagList.filter { !$0.isClientOnly })
         stripped.writeString(verb)
@@ -177,10 +177,8 @@ extension IRCConnectionMachine {
         let parameters = line.parameters
         guard let last = parameters.last else { return }
         for nick in line.string(last).split(separator: ",") {
-            services.clientQuestions[support.caseMapping.fold(nick), default: 0] += 1
+            services.clientAsked(about: support.caseMapping.fold(nick))
         }
-        // Ours: a client may send any number of WHOIS; the table stays small.
-        if services.clientQuestions.count > 64 { services.clientQuestions.removeAll() }
     }
 
     /// Sends a numeric of the gateway to its client.

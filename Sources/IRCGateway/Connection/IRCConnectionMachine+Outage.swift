@@ -1,4 +1,4 @@
-// Outages of the backend. The client stays connected; when the backend is back, the session registers it again and
+// Outages of the backend. The client stays connected; when the backend is back, the gateway registers it again and
 // sends the waiting messages.
 //
 // The client is notified once; the gateway answers PING; what the client writes is sealed and waits in its lane. The
@@ -22,7 +22,7 @@ import Vault
 extension IRCConnectionMachine {
     /// Whether the client stays connected during an outage: it is protected, and its login can be repeated.
     package var outlivesBackend: Bool {
-        guard isProtecting, isRegistered, !phase.isClosed, !isOpaque, !registration.isEnding else { return false }
+        guard isProtecting, isRegistered, !phase.isClosed, !lines.isOpaque, !registration.isEnding else { return false }
         guard account.isVerified else { return true }
         switch registration.login {
         case .plain: return true
@@ -39,16 +39,14 @@ extension IRCConnectionMachine {
 
     /// The connection to the backend was lost, or an attempt to reach it again has failed.
     package func suspend(at now: Timestamp, _ out: MachineOutput) {
-        upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
-        assembler = nil
-        history.suspended()
+        lines.backendLost()
+        inbound.fragments = FragmentCollector()
+        rooms.history.suspended()
         capabilities.restart()
         guard phase.inOutage({ $0.lost() }) == nil else { return }
         if case .sidecar(let sidecar) = role { loseFront(sidecar, out) }
-        let left = rooms.union(restoration.rooms)
+        let left = rooms.suspend()
         for room in left { environment.rooms.suspend(id, in: room.text) }
-        rooms.removeAll()
-        restoration = Restoration()
         phase.suspend(Outage(rooms: left, ticket: account.isVerified ? outbound.reserveFirst() : nil))
         updateRoster(now)
         if let ticket = capabilities.release() { outbound.resolve(ticket, with: []) }
@@ -62,7 +60,7 @@ extension IRCConnectionMachine {
         where !AccountID(text: request.request.account).isVerified {
             fail(request, Notices.backendLost(target: request.request.target), out)
         }
-        if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.lost(id)) }
+        if identity.accounts.contains(where: \.isVerified) { out.jobs.append(.lost(id)) }
     }
 
     /// The backend has been reached again: repeats the client's registration.
@@ -154,8 +152,7 @@ extension IRCConnectionMachine {
         if !line.source.isEmpty { capabilities.serverName = line.string(line.source) }
         guard let new = line.text(0), let old = nick, new != old else { return }
         deliver(":\(old) NICK :\(new)", out)
-        nick = new
-        capabilities.nick = new
+        renamed(to: new)
     }
 
     /// Whether the connection needs an accepted login to continue as its account.
@@ -170,10 +167,10 @@ extension IRCConnectionMachine {
         guard let ended = phase.resume() else { return }
         outbound.extendHolding(now: now.monotonic)
         updateRoster(now)
-        restoration = Restoration(rooms: ended.rooms, verbs: repeatModesAndAway(now, out), at: now.monotonic)
+        rooms.restore(ended.rooms, repeating: repeatModesAndAway(now, out), now: now.monotonic)
         for room in ended.rooms.sorted() {
             guard isNameable(room.text) else {
-                restoration.remove(room.text)
+                rooms.cannotRestore(room.text)
                 environment.rooms.remove(id, as: foldedNick, from: room.text)
                 notify(Notices.foreignRoom(room.text), out)
                 continue
@@ -181,10 +178,7 @@ extension IRCConnectionMachine {
             outbound.charge(64, now: now.monotonic)
             out.upstream.writeString("JOIN \(room)\(registration.keys[room].map { " " + $0 } ?? "")\r\n")
         }
-        if let ticket = ended.ticket {
-            outbound.beginRecovery(at: ticket, lines: inbound.reserve())
-            out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
-        }
+        if let ticket = ended.ticket { askForWaiting(at: ticket, out) }
         awaitFront(now, out)
         notify(Notices.backendBack, out)
         pump(now, out)
@@ -222,13 +216,12 @@ extension IRCConnectionMachine {
     package func isAwaited(_ peer: AccountID, _ now: Timestamp) -> Bool {
         guard let room = peer.roomName else { return environment.roster.isSuspended(peer) }
         if !rooms.contains(room), isMember(of: room) { return true }
-        return restoration.awaitsMembers(now: now.monotonic) && environment.rooms.isAwaiting(room)
+        return rooms.awaitsMembers(now: now.monotonic) && environment.rooms.isAwaiting(room)
     }
 
-    /// Whether a line answers a JOIN of the session for a room that the client has not left, or a repeated command.
+    /// Whether a line answers a JOIN of the gateway for a room that the client has not left, or a repeated command.
     func answersRepeated(_ line: IRCLine, _ out: MachineOutput) -> Bool {
-        guard !restoration.isSettled else { return false }
-        switch restoration.answer(line, nick: foldedNick, isOwn: isSelf(line), support.caseMapping) {
+        switch rooms.answer(line, identity) {
         case .unrelated: return false
         case .hidden: return true
         case .refused(let room):

@@ -1,0 +1,138 @@
+// The machine of a connection's identity: its nick, its accounts, its client's software, and how the server compares
+// names.
+
+import Envelope
+import IRCCodec
+import NIOCore
+import Protection
+import RequestQueue
+
+/// The identity of one connection with the backend.
+struct ConnectionIdentity {
+    /// What follows from a login or a logout.
+    struct AccountChange: Equatable {
+        /// The earlier account, if it had a login: its unsent requests must not be sent under another one.
+        var left: AccountID?
+        /// An earlier account without a login whose messages are no longer expected.
+        var forgotten: AccountID?
+    }
+
+    /// Ours: earlier accounts whose envelopes may still arrive; repeated logins and logouts must not fill memory.
+    static let earlierAccounts = 4
+
+    let id: ConnectionID
+    private(set) var nick: String?
+    private(set) var account: AccountID
+    /// Earlier accounts of this connection, the oldest first. Envelopes for them may still arrive.
+    private var previous: [AccountID] = []
+    private var logouts = 0
+    /// What the server has announced in RPL_ISUPPORT.
+    private(set) var support = ServerSupport()
+    /// The longest source of this connection in a line of the backend, in bytes.
+    private var sourceLength = 0
+    /// The client's software, from its reply to CTCP VERSION; empty if unknown.
+    private(set) var software = ""
+
+    /// - Parameter account: the account before a login.
+    init(id: ConnectionID, account: AccountID) { (self.id, self.account) = (id, account) }
+
+    // MARK: Names
+
+    var foldedNick: String { nick.map(support.caseMapping.fold) ?? "" }
+
+    /// Whether a folded name is this connection's own nick.
+    func isOwn(_ name: String) -> Bool { nick.map { support.caseMapping.fold($0) == name } ?? false }
+
+    /// Whether the source of a line is this connection's own nick.
+    func isSelf(_ line: IRCLine) -> Bool {
+        let source = line.sourceNick
+        guard let nick, source.count == nick.utf8.count else { return false }
+        let mapping = support.caseMapping
+        return line.bytes.withUnsafeReadableBytes { raw in
+            zip(raw[source.range], nick.utf8).allSatisfy { mapping.fold($0) == mapping.fold($1) }
+        }
+    }
+
+    /// The room of a target, folded, with the status that its readers must have; nil if the target is a person.
+    func room(_ target: String) -> (name: String, status: String)? {
+        let bytes = Array(target.utf8)
+        guard let first = bytes.first, support.isRoom(first, then: bytes.dropFirst().first) else { return nil }
+        let status = bytes.prefix { !support.channelTypes.contains($0) }
+        let name = String(decoding: bytes.dropFirst(status.count), as: UTF8.self)
+        return (support.caseMapping.fold(name), String(decoding: status, as: UTF8.self))
+    }
+
+    /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.
+    ///
+    /// Nicks may change while a message waits, so the longest possible nicks count.
+    func lineCapacity(verb: String, target: String) -> Int {
+        let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
+        // RFC 2812 and current servers: a user name of at most 20 bytes, a host of at most 64.
+        let source = max(nickLength + 1 + 20 + 1 + 64, sourceLength)
+        let targetLength = max(target.utf8.count, support.nickLength)
+        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
+    }
+
+    /// The backend uses this nick for the connection from now on.
+    mutating func renamed(to nick: String) { self.nick = nick }
+
+    /// The backend has sent a line of this connection, with a source of so many bytes.
+    mutating func sawSource(length: Int) { sourceLength = max(sourceLength, length) }
+
+    /// Updates what the server announces from RPL_ISUPPORT.
+    ///
+    /// - Returns: whether names are compared in another way from now on.
+    mutating func absorb(_ line: IRCLine) -> Bool {
+        let before = support.caseMapping
+        support.absorb(line)
+        return support.caseMapping != before
+    }
+
+    // MARK: Accounts
+
+    /// All accounts whose envelopes this connection can open, the current one first.
+    var accounts: [AccountID] { [account] + previous.reversed() }
+
+    /// The backend has logged the connection in.
+    ///
+    /// - Parameter isRegistered: whether messages can have been sent to the earlier account.
+    /// - Returns: nil if the account is the same.
+    mutating func loggedIn(_ name: String, isRegistered: Bool) -> AccountChange? {
+        change(to: .services(support.caseMapping.fold(name)), isRegistered)
+    }
+
+    /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.
+    ///
+    /// - Returns: nil if the connection was not logged in.
+    mutating func loggedOut(isRegistered: Bool) -> AccountChange? {
+        guard account.isVerified else { return nil }
+        logouts += 1
+        return change(to: .connection(id.value, logouts: logouts), isRegistered)
+    }
+
+    private mutating func change(to new: AccountID, _ isRegistered: Bool) -> AccountChange? {
+        guard new != account else { return nil }
+        var change = AccountChange(left: account.isVerified ? account : nil)
+        if isRegistered {
+            previous.append(account)
+            if previous.count > Self.earlierAccounts {
+                let oldest = previous.removeFirst()
+                if !oldest.isVerified { change.forgotten = oldest }
+            }
+        }
+        account = new
+        return change
+    }
+
+    // MARK: Software
+
+    /// Stores the client's software from a reply to CTCP VERSION.
+    ///
+    /// - Returns: whether the text is the first such reply.
+    mutating func learnSoftware(_ text: some Collection<UInt8>) -> Bool {
+        guard software.isEmpty, CTCP(text) == .other("VERSION"), text.count > 9 else { return false }
+        let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
+        software = String(decoding: words, as: UTF8.self)
+        return true
+    }
+}
