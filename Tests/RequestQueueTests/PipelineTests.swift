@@ -60,13 +60,14 @@ import Testing
         expectSums()
     }
 
-    /// Whoever has appended it is told that it could not be stored; it is stored before its end, so that its end is no riddle.
-    @Test func whatHasEndedSinceIsStoredWithItsEnd() throws {
+    /// Its sender is told that it could not be stored, and so is the caller that has cancelled it: it has never been.
+    @Test func whatHasEndedSinceHasNeverBeen() throws {
         let (token, refused) = try failing { try world.machine.cancel($0, now: world.now) }
-        #expect(refused.isEmpty && world.machine.depth == 0)
+        #expect(refused == [token] && world.machine.depth == 0)
         world.turn()
-        #expect(try world.state(token) == .cancelled)
-        #expect(world.results.map(\.outcome.result) == [.aborted])
+        #expect(try world.state(token) == nil)
+        #expect(world.results.isEmpty)
+        #expect(world.machine.token(idempotencyKey: token.description, tenant: "") == nil)
         expectSums()
         try world.restart()
         #expect(world.machine.depth == 0)
@@ -97,15 +98,31 @@ import Testing
         let second = world.machine.turn(now: world.now)
         let behind = try world.offer(NewRequest(post("/c"), lane: "c", dependsOn: [newest]))
         #expect(Set(world.machine.failed(second)) == [newest, behind])
-        #expect(world.machine.failed(first) == [new])
+        #expect(world.machine.failed(first) == [cancelled, new])
         #expect(world.machine.requests.map(\.token) == [old])
         expectSums()
         world.turn()
-        #expect(try world.state(cancelled) == .cancelled)
+        #expect(try world.state(cancelled) == nil)
         world.machine.setSession("", present: true)
         world.run()
         #expect(world.targets == ["/old"])
         expectSums()
+    }
+
+    /// The recipient has opened it while the batch that leases it again is being committed, which fails.
+    @Test func whatEndsUnderALeaseThatIsUndoneStaysEnded() throws {
+        let token = try world.append(post("/a"))
+        world.machine.setSession("", present: true)
+        let batch = world.machine.turn(now: world.now)
+        #expect(batch.dispatches.map(\.request.token) == [token])
+        #expect(world.machine.conclude(token, RequestOutcome(.success(status: 200)), now: world.now) != nil)
+        #expect(world.machine.failed(batch).isEmpty)
+        world.turn()
+        #expect(try world.state(token) == .done && world.results.map(\.request.token) == [token])
+        expectSums()
+        try world.restart()
+        world.run()
+        #expect(world.sent.isEmpty, "it is not sent again")
     }
 
     /// What an answer has ended stays ended, and is stored with the next batch, once.

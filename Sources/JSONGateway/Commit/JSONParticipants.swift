@@ -154,11 +154,13 @@ extension JSONParticipants: VaultHolding, MailHolding {
     }
 
     package mutating func closed(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) {
-        if isCommitted { record(closing.batch.results) } else { _ = queue.failed(closing.batch) }
+        if !isCommitted { _ = queue.failed(closing.batch) }
     }
 
     package mutating func settled(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) -> Replies {
         writes.known.remove(queue.takeForgottenKeys())
+        // A write may end in the batch that queues it; if its unit was rejected, it has never been.
+        if isCommitted { record(closing.batch.results.filter { !discarded.contains($0.request.token) }) }
         guard let turn = reply(to: closing, isCommitted: isCommitted, now) else { return [] }
         return [AddressedReply(connection: Self.sender, reply: .turn(turn))]
     }

@@ -46,16 +46,17 @@ extension JSONParticipants {
     private mutating func match(
         _ key: WriteKey, of account: AccountID, _ mark: String, _ now: Timestamp
     ) throws -> WriteMatch {
-        guard let first = try stored(key, of: account) else { return .new(key) }
-        guard first.state == .done, first.mark != mark else { return .known(known(first, now)) }
+        guard let first = queue.token(idempotencyKey: key.name, tenant: account.text) else { return .new(key) }
+        guard let request = try request(first) else { return .known(.endedInBatch(first)) }
+        guard request.state == .done, request.mark != mark else { return .known(known(request, now)) }
         let own = writes.keys.own(key, mark: mark)
-        guard let second = try stored(own, of: account) else { return .new(own) }
-        return .known(known(second, now))
+        guard let second = queue.token(idempotencyKey: own.name, tenant: account.text) else { return .new(own) }
+        return .known(try self.request(second).map { known($0, now) } ?? .endedInBatch(second))
     }
 
-    private func stored(_ key: WriteKey, of account: AccountID) throws -> QueuedRequest? {
-        guard let token = queue.token(idempotencyKey: key.name, tenant: account.text) else { return nil }
-        return try queue.request(token) ?? store.queueTables.request(token)
+    /// A write that the queue knows; nil if it has ended in the open batch, which has queued it.
+    private func request(_ token: RequestToken) throws -> QueuedRequest? {
+        try queue.request(token) ?? store.queueTables.request(token)
     }
 
     /// Describes an earlier write. A dead one is sent again.
@@ -118,10 +119,9 @@ extension JSONParticipants {
         guard let request = write.request(mark: job.mark, creates: creates) else { throw .notQueued(.unavailable) }
         do throws(QueueError) {
             let id = queue.reserveID()
-            if case .existing(let first) = try queue.append(request, token: job.token, id: id, now: now.queueTime) {
-                // The first one has ended in this batch, so the store does not have it yet.
-                dropWaiter(of: job, &unit)
-                return KnownWrite(token: first, localID: nil, isLost: false)
+            // A write with the same key was found above.
+            guard case .accepted = try queue.append(request, token: job.token, id: id, now: now.queueTime) else {
+                throw QueueError.keyReused
             }
             unit.requests.append(id)
             if let key = write.key { writes.known.insert(key.token) }
@@ -175,8 +175,11 @@ extension JSONParticipants {
         unit.onCommit { state, replies, now in
             state.writes.traces.stored(token, message, at: now.wall)
             if message != nil { state.writes.tally.add(.sentGateway) }
-            // A client whose credential was refused before its write was stored has missed that.
-            guard state.writes.waiters.stored(token, message, of: account) else { return }
+            // A client whose credential was refused before its write was stored has missed that. It does not miss the
+            // outcome of a write that has ended in its batch.
+            guard state.writes.waiters.stored(token, message, of: account), state.queue.request(token) != nil else {
+                return
+            }
             replies.append(.init(connection: connection, reply: .queued(token, .success(known))))
         }
         unit.onRollback { state, cause, _, now in
@@ -262,6 +265,13 @@ private enum WriteMatch {
     case known(KnownWrite)
     /// The write is new, and has to be queued with this key.
     case new(WriteKey)
+}
+
+extension KnownWrite {
+    /// A write that has ended in the batch that queues it. Its client waits for the outcome, which comes with the commit.
+    fileprivate static func endedInBatch(_ token: RequestToken) -> KnownWrite {
+        KnownWrite(token: token, localID: nil, isLost: false)
+    }
 }
 
 extension WaitingWrites {

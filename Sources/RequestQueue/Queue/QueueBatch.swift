@@ -71,6 +71,36 @@ enum QueueStep: Sendable {
     /// An outcome that an earlier process left.
     case result(QueueBatch.Result)
     case withdraw(UInt64)
+
+    /// The step after leases were undone, which the store does not have: a request that has ended under one of them
+    /// ends as one that waits.
+    func withoutLease(among undone: Set<UInt64>) -> QueueStep {
+        guard case .change(.finish(let id, let lease?, let outcome, let keeping, let at), let result) = self,
+            undone.contains(lease)
+        else { return self }
+        return .change(.finish(id: id, lease: nil, outcome: outcome, keeping: keeping, at: at), result)
+    }
+
+    /// The id of the request that the step inserts; nil if it inserts none.
+    var insertion: UInt64? {
+        switch self {
+        case .insert(let id): id
+        case .change(.insert(let request, _), _): request.id
+        case .replace, .lease, .change, .result, .withdraw: nil
+        }
+    }
+
+    /// The id of the request that the step is about; nil if it is about none.
+    var request: UInt64? {
+        switch self {
+        case .insert(let id): id
+        case .replace(let entry, _): entry.id
+        case .lease(let dispatch): dispatch.id
+        case .change(let change, _): change.request
+        case .result(let result): result.request.id
+        case .withdraw: nil
+        }
+    }
 }
 
 /// A request in memory. A class, because it is changed in place many times and is too large to be copied each time.

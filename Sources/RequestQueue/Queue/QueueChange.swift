@@ -84,6 +84,18 @@ public enum QueueChange: Sendable, Equatable {
     /// All old requests have an id below `below`, so a store may search by id and needs no index of times.
     case prune(before: Int64, below: UInt64 = .max, names: Int64? = nil)
 
+    /// The id of the request that the change is about; nil if it is about none, or about many.
+    var request: UInt64? {
+        switch self {
+        case .insert(let request, _): request.id
+        case .lease(let id, _), .requeue(let id, _, _), .finish(let id, _, _, _, _), .redeliver(let id, _),
+            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _),
+            .revive(let id, _), .remove(let id):
+            id
+        case .map, .session, .prune: nil
+        }
+    }
+
     /// What is stored of an outcome besides the result and its cause.
     public enum Keeping: Sendable, Hashable, CaseIterable {
         /// Nothing.

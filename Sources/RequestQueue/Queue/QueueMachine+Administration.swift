@@ -46,7 +46,6 @@ extension QueueMachine {
         _ token: RequestToken, cause: String? = nil, now: QueueTime
     ) throws(QueueActError) {
         let entry = try live(token)
-        settle(entry)
         if let lease = entry.request.lease {
             entry.host.breaker.withdrew(now: now.uptime)
             steps.append(.withdraw(lease))
@@ -176,6 +175,8 @@ extension QueueMachine {
     /// - Parameter request: as the store returns it.
     public mutating func revive(_ request: QueuedRequest, now: QueueTime) throws(QueueActError) {
         guard entries[request.id] == nil, request.state == .dead else { throw .notDead }
+        // The insertion of one that has ended may have been undone since.
+        guard deadLetters[request.id] != nil else { throw .unknown }
         var revived = request
         revived.apply(.init(notBefore: 0, attempts: 0, crashes: 0, doubts: request.doubts, cause: nil))
         revived.isHeld = false

@@ -273,13 +273,13 @@ extension QueueMachine {
         return entry
     }
 
-    /// Removes an entry as if it was never appended.
+    /// Removes a request that is not committed as if it was never appended, whether it is live or has ended.
     ///
-    /// - Returns: its request; nil if the id is unknown.
-    mutating func remove(_ id: UInt64) -> QueuedRequest? {
-        guard let entry = take(id) else { return nil }
+    /// - Returns: its token; nil if the id is unknown.
+    mutating func disown(_ id: UInt64) -> RequestToken? {
+        guard let entry = take(id) else { return forgetFinished(id) }
         forgetKey(KeyName(entry.request))
-        return entry.request
+        return entry.request.token
     }
 
     /// Puts back an entry that a failed batch replaced.

@@ -24,28 +24,28 @@ extension QueueMachine {
         _ token: RequestToken, _ outcome: RequestOutcome, identifiers: [EntityIdentifier] = [], now: QueueTime
     ) -> QueuedRequest? {
         guard let id = tokens[token], let entry = entries[id] else { return nil }
-        settle(entry)
         if entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
         let ended = end(entry, outcome, now: now)
         for identifier in identifiers { try? merge(identifier, tenant: ended.tenant, now: now) }
         return ended
     }
 
-    /// Takes back a request that was appended since the last turn, as if it was never appended.
+    /// Takes back a request that was appended since the last turn, as if it was never appended, also if it has ended.
     public mutating func retract(_ token: RequestToken) {
-        guard let id = tokens[token], fresh.removeValue(forKey: id) != nil else { return }
-        steps.removeAll { step in
-            if case .insert(id) = step { true } else { false }
-        }
-        _ = remove(id)
+        guard let id = id(of: token), steps.contains(where: { $0.insertion == id }) else { return }
+        fresh[id] = nil
+        steps.removeAll { $0.request == id }
+        _ = disown(id)
         counts.appended -= 1
     }
 
-    /// Removes a request whose insertion was not committed although its batch was, as if it was never appended.
+    /// Removes a request whose insertion was not committed although its batch was, as if it was never appended, also if
+    /// it has ended.
     public mutating func discard(_ token: RequestToken, now: QueueTime) {
-        guard let id = tokens[token], let entry = entries[id] else { return }
-        if entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
-        _ = remove(id)
+        guard let id = id(of: token) else { return }
+        if let entry = entries[id], entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
+        steps.removeAll { $0.request == id }
+        _ = disown(id)
         counts.appended -= 1
         counts.refused += 1
     }
@@ -97,7 +97,6 @@ extension QueueMachine {
 
     /// Makes a request in flight wait again.
     mutating func requeue(_ entry: QueueEntry, isBegun: Bool, cause: String) {
-        settle(entry)
         goBack(entry)
         let request = entry.request
         let wait = QueueChange.Wait(

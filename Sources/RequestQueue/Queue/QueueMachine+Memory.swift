@@ -18,7 +18,7 @@ extension QueueMachine {
     mutating func remember(_ request: QueuedRequest, at: Int64) {
         ended[request.token] = request.state == .done ? "" : request.cause ?? Self.cancelled
         let record = FinishedRecord(
-            id: request.id, token: request.token, at: at, key: KeyName(request),
+            id: request.id, token: request.token, state: request.state, at: at, key: KeyName(request),
             creates: request.creates.map { TenantReference(tenant: request.tenant, reference: $0) })
         guard request.state == .dead else { return finished.append(record) }
         deadLetters[request.id] = record
@@ -64,6 +64,37 @@ extension QueueMachine {
         while let first = deadOrder.first, deadLetters[first.id]?.at != first.at { deadOrder.removeFirst() }
         guard deadOrder.count > 2 * deadLetters.count + Self.slack else { return }
         deadOrder = Deque(deadOrder.filter { deadLetters[$0.id]?.at == $0.at })
+    }
+
+    /// Forgets a finished request that was never committed, with its count.
+    ///
+    /// - Returns: its token; nil if the id is unknown.
+    mutating func forgetFinished(_ id: UInt64) -> RequestToken? {
+        let record: FinishedRecord
+        if let dead = deadLetters.removeValue(forKey: id) {
+            record = dead
+            trimDeadOrder()
+        } else if let place = finished.lastIndex(where: { $0.id == id }) {
+            record = finished.remove(at: place)
+        } else {
+            return nil
+        }
+        switch record.state {
+        case .done: counts.done -= 1
+        case .dead: counts.dead -= 1
+        case .cancelled: counts.cancelled -= 1
+        case .pending, .inFlight: break
+        }
+        forget(record)
+        return record.token
+    }
+
+    /// The id of a request that is live or remembered as finished; nil if it is neither.
+    func id(of token: RequestToken) -> UInt64? {
+        if let id = tokens[token] { return id }
+        guard ended[token] != nil else { return nil }
+        // Only rollbacks ask for a finished one, so there is no index.
+        return (finished.last { $0.token == token } ?? deadLetters.values.first { $0.token == token })?.id
     }
 
     private mutating func forget(_ record: FinishedRecord) {

@@ -181,6 +181,7 @@ extension QueueMachine {
         _ entry: QueueEntry, _ outcome: RequestOutcome, failsDependants: Bool = true, now: QueueTime
     ) -> QueuedRequest {
         let lease = entry.request.state == .inFlight ? entry.request.lease : nil
+        settle(entry)
         take(entry.id)
         var request = entry.request
         request.state = outcome.state

@@ -242,44 +242,40 @@ public struct QueueMachine: Sendable {
 
     /// Undoes a batch that could not be committed.
     ///
-    /// Insertions and leases of the batch are undone, and so are those made since, because they may depend on it.
-    /// Requests that have ended stay ended, and the next batch stores that. If further batches were returned after this
-    /// one, call this for the last of them first.
+    /// Insertions and leases of the batch are undone, and so are those made since, because they may depend on it. A
+    /// request that was inserted is forgotten even if it has ended since: its sender was told that it is not accepted, and
+    /// may append it again under the same key. Other requests that have ended stay ended, and the next batch stores that.
+    /// If further batches were returned after this one, call this for the last of them first.
     ///
     /// - Returns: the requests that are not accepted after all.
     public mutating func failed(_ batch: QueueBatch) -> [RequestToken] {
-        var refused: [RequestToken] = []
+        var refused: [UInt64: RequestToken] = [:]
         // In reverse order, so that each step is undone in the state that it left.
         let open = steps
         steps = []
         fresh = [:]
-        let later = undo(open, &refused) { _ in nil }
-        let earlier = undo(batch.steps, &refused) { id in
-            batch.changes.first { change in
-                if case .insert(let request, _) = change { return request.id == id }
-                return false
-            }
+        let later = undo(open, &refused)
+        let earlier = undo(batch.steps, &refused)
+        let leases = Set(batch.dispatches.map(\.lease))
+        steps = (earlier + later).compactMap { step in
+            if let id = step.request, refused[id] != nil { return nil }
+            return step.withoutLease(among: leases)
         }
-        steps = earlier + later
         counts.appended -= refused.count
         counts.refused += refused.count
-        return refused
+        return refused.sorted { $0.key < $1.key }.map(\.value)
     }
 
     /// - Returns: the steps that are not undone.
-    private mutating func undo(
-        _ undone: [QueueStep], _ refused: inout [RequestToken], insertion: (UInt64) -> QueueChange?
-    ) -> [QueueStep] {
+    private mutating func undo(_ undone: [QueueStep], _ refused: inout [UInt64: RequestToken]) -> [QueueStep] {
         var kept: [QueueStep] = []
         for step in undone.reversed() {
+            if let id = step.insertion {
+                refused[id] = disown(id)
+                continue
+            }
             switch step {
-            case .insert(let id):
-                if let request = remove(id) {
-                    refused.append(request.token)
-                } else if let insertion = insertion(id) {
-                    // It has ended since. It is stored before its end, so that its outcome can be looked up.
-                    kept.append(.change(insertion, nil))
-                }
+            case .insert: break
             case .replace(let entry, _): reinstate(entry)
             case .lease(let dispatch): undo(dispatch)
             case .change, .result, .withdraw: kept.append(step)
@@ -348,6 +344,7 @@ struct KeyRecord: Sendable {
 struct FinishedRecord: Sendable {
     let id: UInt64
     let token: RequestToken
+    let state: RequestState
     /// Milliseconds since 1970.
     let at: Int64
     let key: KeyName

@@ -82,10 +82,10 @@ import Vault
     }
 
     /// A write of alice's that an exchange has judged, and the lookup of an equal one.
-    private func judged(_ world: JSONWorld) throws -> (find: JSONJob, write: QueuedWrite) {
+    private func judged(_ world: JSONWorld, _ id: String = "1") throws -> (find: JSONJob, write: QueuedWrite) {
         var steps = ExchangeSteps(world)
         var actions = steps.begin("POST", "/c/all")
-        actions = steps.take(.requestBody(ByteBuffer(string: text("1"))))
+        actions = steps.take(.requestBody(ByteBuffer(string: text(id))))
         if case .look(let lookup)? = actions.last {
             let (head, body) = try #require(world.backend.answer(lookup.head, ByteBuffer()))
             actions = steps.take(.found(lookup.id, head, body))
@@ -177,6 +177,106 @@ import Vault
         let second = RequestToken(high: 9, low: 2)
         #expect(world.waiting.map(\.token) == [second])
         #expect(try store.queueContents().requests.map(\.token) == [second])
+    }
+
+    // MARK: Ends in the batch that queues a write
+
+    /// A batch that queues a write and ends it: the message that it names is rejected by the backend.
+    private struct EndedWrite {
+        let world: JSONWorld
+        let store: InMemoryStore
+        let write: QueuedWrite
+        let find: JSONJob
+        let token = RequestToken(high: 9, low: 1)
+        private let rejected: QueuedRequest
+
+        init(_ world: JSONWorld, _ store: InMemoryStore, _ judged: (find: JSONJob, write: QueuedWrite)) throws {
+            (self.world, self.store, find) = (world, store, judged.find)
+            rejected = try #require(world.waiting.last)
+            var write = judged.write
+            write.references = [QueuedReference(.segment(1), local: try #require(rejected.creates.first).local)]
+            self.write = write
+            world.pipelines = false
+        }
+
+        /// The batch, with further jobs at its end.
+        func perform(_ more: [JSONJob] = []) -> [JSONReply] {
+            let (id, lease) = (rejected.id, rejected.lease ?? 0)
+            let answer = AttemptReply.failure(.status(404), retryAfter: nil, headers: [], body: [])
+            let end = JSONJob.queue { queue, now in
+                queue.reply(id, lease: lease, answer, now: now, random: 1)
+                return nil
+            }
+            return world.perform([world.job(write, token), end] + more)
+        }
+
+        /// The same write again, which names no message and has no text to seal.
+        func again() -> (job: JSONJob, token: RequestToken) {
+            var write = write
+            write.references = []
+            // After a fenced session nothing is sealed again in this process.
+            write.text = nil
+            let token = RequestToken(high: 9, low: 2)
+            return (world.job(write, token), token)
+        }
+    }
+
+    private func ended(fenced: Bool = false) throws -> EndedWrite {
+        let store = InMemoryStore()
+        let world = try world(store)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("0")) == nil, "it waits")
+        let judged = try judged(world)
+        if fenced { try fence(store) }
+        return try EndedWrite(world, store, judged)
+    }
+
+    private func isUnavailable(_ reply: JSONReply) -> Bool {
+        if case .queued(_, .failure(.notQueued(.unavailable))) = reply { true } else { false }
+    }
+
+    /// A repeated write finds the first one, whether they are in one batch or not.
+    @Test(arguments: [false, true]) func aWriteThatEndsInItsBatchIsFound(isTogether: Bool) throws {
+        let ended = try ended()
+        let (job, second) = ended.again()
+        var replies: [JSONReply]
+        if isTogether {
+            replies = ended.perform([ended.find, job])
+        } else {
+            replies = ended.perform()
+            #expect(replies.isEmpty, "its client waits for the outcome")
+            #expect(try ended.store.queueTables.request(ended.token)?.state == .dead)
+            replies = ended.world.perform([ended.find, job])
+        }
+        let found = replies.compactMap { reply -> RequestToken? in
+            switch reply {
+            case .queued(second, .success(let known)), .foundWrite(let known?): known.isLost ? nil : known.token
+            default: nil
+            }
+        }
+        #expect(found == [ended.token, ended.token], "\(replies)")
+        #expect(try ended.store.queueTables.request(second) == nil)
+    }
+
+    /// Neither is stored later, without the content key of its text, nor does its key stay taken.
+    @Test(arguments: [false, true]) func aWriteThatEndsInABatchThatFailsHasNeverBeen(isFenced: Bool) throws {
+        let ended = try ended(fenced: isFenced)
+        let (world, store) = (ended.world, ended.store)
+        if !isFenced { store.failNextCommit() }
+        let outcomes = Mutex<[WriteOutcome]>([])
+        world.environment.writes.waiters.expect(
+            ended.token, WriteWaiter { outcome in outcomes.withLock { $0.append(outcome) } })
+        let replies = ended.perform()
+        #expect(replies.count == 1 && replies.allSatisfy(isUnavailable), "\(replies)")
+        #expect(outcomes.withLock { $0.isEmpty }, "its client has one answer")
+        _ = world.perform(.wake)
+        #expect(try store.queueTables.request(ended.token) == nil)
+        #expect(!world.environment.writes.waiting.holds(.services("alice"), in: "all"))
+        let counts = RequestCountsView(world.participants.queue)
+        #expect(counts.accepted == counts.ended + counts.waiting)
+        let (job, second) = ended.again()
+        #expect(world.perform(job).isEmpty)
+        #expect(world.waiting.map(\.token) == [second])
+        #expect(world.environment.writes.waiting.holds(.services("alice"), in: "all"))
     }
 
     /// It may end a write that the batch under commit has queued or leased, which the queue could not undo.
