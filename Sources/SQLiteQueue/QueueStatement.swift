@@ -2,7 +2,7 @@
 
 enum QueueStatement: Int, CaseIterable {
     case insertRequest, insertProgress, lease, requeue, finish, insertResponse
-    case redeliver, handled, markCut, quarantine, map, hold, revive, putSession, removeSession
+    case redeliver, handled, markCut, quarantine, map, hold, rewrite, revive, putSession, removeSession
     case raiseHighest, removeRequest, removeProgress, removeResponse
     case pruneResponses, pruneRequests, pruneProgress, pruneMappings, supersede
 
@@ -46,6 +46,7 @@ enum QueueStatement: Int, CaseIterable {
         case .map:
             "INSERT INTO queue_mapping (tenant, type, local, remote, learnt_at) VALUES (?1, ?2, ?3, ?4, ?5)"
         case .hold: "UPDATE queue_progress SET is_held = ?2 WHERE id = ?1"
+        case .rewrite: "UPDATE queue_request SET form = ?2 WHERE id = ?1"
         case .revive:
             """
             UPDATE queue_progress

@@ -52,6 +52,10 @@ package struct QueueWriter {
             statement.bind(at, at: 5)
             try statement.run()
         case .hold(let id, let isHeld): try run(.hold, id, isHeld ? 1 : 0)
+        case .rewrite(let id, let form):
+            let statement = try statement(.rewrite)
+            statement.bind(id, at: 1)
+            try statement.run(bytes: form, at: 2)
         case .revive(let id, let at):
             try run(.revive, id, at)
             if changed { try run(.removeResponse, id) }

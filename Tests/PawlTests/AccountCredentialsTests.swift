@@ -34,7 +34,7 @@ import Testing
     /// A device has shown its token, which is also its mark here.
     @discardableResult
     private func show(
-        _ token: String, cookies: [String] = [], by account: String = "alice", to credentials: AccountCredentials? = nil
+        _ token: String, cookies: [String]? = nil, by account: String = "alice", to credentials: AccountCredentials? = nil
     ) throws -> Bool {
         let credential = try credential(token)
         return (credentials ?? self.credentials).show(credential, token, cookies: cookies, by: account)
@@ -169,6 +169,38 @@ import Testing
         #expect(try !show("one", to: next), "it is known")
         for token in ["one", "three"] { _ = next.refused(key(token), for: write(token, attempts: 2)) }
         #expect(next.sealed(of: "alice") == nil)
+    }
+
+    /// A write that waited may be sent with another credential of its account, whose client then repeats it.
+    @Test func theMarkIsThatOfTheCredentialThatWasSent() throws {
+        try show("one")
+        try show("two", cookies: ["a=1"])
+        #expect(credentials.metadata(of: write("one"), sentWith: key("one")) == nil)
+        #expect(credentials.metadata(of: write("one", attempts: 2), sentWith: key("two")) == Array("two".utf8))
+        let sent = try #require(credentials.key(for: write("two")))
+        #expect(credentials.metadata(of: write("two"), sentWith: sent) == nil, "the cookies are not counted")
+        #expect(credentials.metadata(of: write("one"), sentWith: sent) == Array("two".utf8))
+        #expect(credentials.metadata(of: write("one"), sentWith: key("unknown")) == nil)
+        #expect(credentials.metadata(of: write("one", by: "bob"), sentWith: key("two")) == nil)
+    }
+
+    /// A login is no write: it says nothing about the cookies of writes that wait.
+    @Test func aLoginKeepsTheCookiesOfWritesThatWait() throws {
+        try show("one", cookies: ["a=1"])
+        let withCookies = try #require(credentials.key(for: write("one")))
+        #expect(withCookies != key("one"))
+        #expect(try !show("one"))
+        #expect(credentials.key(for: write("one")) == withCookies)
+        // The same after another device's login, and after a refusal.
+        try show("two")
+        #expect(try !show("one"))
+        #expect(credentials.key(for: write("one")) == withCookies)
+        _ = credentials.refused(withCookies, for: write("one", attempts: 2))
+        #expect(try show("one"))
+        #expect(credentials.key(for: write("one")) == withCookies)
+        // A later write decides.
+        try show("one", cookies: [])
+        #expect(credentials.key(for: write("one")) == key("one"))
     }
 
     @Test func inMemoryNothingIsStored() throws {

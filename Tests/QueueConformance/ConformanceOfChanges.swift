@@ -168,6 +168,18 @@ extension QueueConformance {
         #expect(try store.load().requests == [request(1)])
     }
 
+    @Sendable static func rewriting(_ subject: Subject) throws {
+        let store = try subject.open()
+        func request(_ metadata: [UInt8]) -> QueuedRequest { Self.request(1) { $0.metadata = metadata } }
+        try store.commit([insert(request([1])), insert(2)])
+        try store.commit([.rewrite(id: 1, form: RequestForm.encode(request([2, 0, 3]))), .rewrite(id: 9, form: [1])])
+        #expect(try subject.open().load().requests == [request([2, 0, 3]), Self.request(2)])
+        // Also of one that has ended.
+        try store.commit([finish(1, nil, success), .rewrite(id: 1, form: RequestForm.encode(request([4])))])
+        #expect(try store.request(token(1))?.metadata == [4])
+        #expect(try store.outcome(token(1)) == success)
+    }
+
     @Sendable static func revival(_ subject: Subject) throws {
         let store = try subject.open()
         try store.commit([insert(1), insert(2), .hold(id: 1, true), .lease(id: 1, lease: 9)])

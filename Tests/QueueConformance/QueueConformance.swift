@@ -54,6 +54,7 @@ package enum QueueConformance {
         Check(name: "sessions are put, replaced and removed", run: sessions),
         Check(name: "what cannot be read stops nothing", run: quarantine),
         Check(name: "held and released", run: hold),
+        Check(name: "metadata is replaced", run: rewriting),
         Check(name: "a dead request waits again", run: revival),
         Check(name: "what is old goes, what is owed stays", run: prune),
         Check(name: "ids are not used again", run: highest),

@@ -72,7 +72,11 @@ package struct RandomChanges {
             return .map(
                 IdentifierMapping(tenant: "t\(number(0...1))", reference: reference, remote: "r\(number(0...999))"),
                 at: time)
-        case 91..<94: return .hold(id: id(), number(0...1) == 0)
+        case 91..<93: return .hold(id: id(), number(0...1) == 0)
+        case 93:
+            let id = id()
+            let request = QueueConformance.request(id) { $0.metadata = [UInt8(number(0...255))] }
+            return .rewrite(id: id, form: RequestForm.encode(request))
         case 94..<97: return .revive(id: id(), at: time)
         case 97..<99: return .remove(id: id())
         default:

@@ -66,6 +66,20 @@ extension QueueMachine {
         }
     }
 
+    /// Replaces the data of the application in a request in flight. Ignored if the lease has ended.
+    ///
+    /// From then on the idempotency key stands for the request with this data.
+    package mutating func setMetadata(_ metadata: [UInt8], of id: UInt64, lease: UInt64) {
+        guard let entry = entries[id], entry.request.state == .inFlight, entry.request.lease == lease,
+            entry.request.metadata != metadata
+        else { return }
+        entry.request.metadata = metadata
+        let form = RequestForm.encode(entry.request)
+        keys[KeyName(entry.request)] = KeyRecord(
+            token: entry.request.token, digest: RequestDigest(of: entry.request, form: form))
+        steps.append(.change(.rewrite(id: id, form: form), nil))
+    }
+
     /// Holds a request or releases it. After a release its age counts from now.
     public mutating func hold(_ token: RequestToken, _ isHeld: Bool, now: QueueTime) throws(QueueActError) {
         let entry = try live(token)

@@ -173,7 +173,7 @@ public struct QueuedRequest: Sendable, Equatable {
         set { change { $0.coalescingKey = newValue } }
     }
     /// Data of the application, which the queue neither reads nor sends.
-    public internal(set) var metadata: [UInt8]? {
+    public package(set) var metadata: [UInt8]? {
         get { content.fields.metadata }
         set { change { $0.metadata = newValue } }
     }

@@ -143,6 +143,7 @@ extension QueueRows {
             mappings[TenantReference(tenant: mapping.tenant, reference: mapping.reference)] = .init(
                 mapping: mapping, at: at, place: learnt)
         case .hold(let id, let isHeld): rows[id]?.request.isHeld = isHeld
+        case .rewrite(let id, let form): rows[id]?.form = form
         case .revive(let id, let at):
             guard let row = rows[id], row.request.state == .dead else { return }
             rows[id]?.request.apply(

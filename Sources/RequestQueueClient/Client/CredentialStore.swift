@@ -21,6 +21,9 @@ package protocol CredentialStore: Sendable {
     /// - Returns: what becomes of the request.
     func refused(_ key: SessionKey, for request: APIClientQueueRequest) -> AfterRefusal
 
+    /// The metadata to store with a request that was done with a key; nil if the request's own stays.
+    func metadata(of request: APIClientQueueRequest, sentWith key: SessionKey) -> [UInt8]?
+
     /// Whether a tenant has a key that the backend has not refused.
     func hasKey(_ tenant: String) -> Bool
 
@@ -100,6 +103,8 @@ final class TenantSessions: CredentialStore {
             return .waits
         }
     }
+
+    func metadata(of _: APIClientQueueRequest, sentWith _: SessionKey) -> [UInt8]? { nil }
 
     func hasKey(_ tenant: String) -> Bool { session(of: tenant) != nil }
 

@@ -400,7 +400,11 @@ public final class APIClientQueue: APIClientQueuing {
         var refused: SessionKey?
         // A host that did not get the key has not refused it.
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey { refused = sent }
-        post { [weak self, credentials, refused] machine, now in
+        var metadata: [UInt8]?
+        if case .success = reply, let sent {
+            metadata = credentials.metadata(of: APIClientQueueRequest(dispatch.request), sentWith: sent)
+        }
+        post { [weak self, credentials, refused, metadata] machine, now in
             let (id, lease, tenant) = (dispatch.id, dispatch.lease, dispatch.request.tenant)
             self?.attempts.withLock { $0[lease] = nil }
             // Random bits cost a system call, so they are drawn only if a pause is needed.
@@ -411,6 +415,7 @@ public final class APIClientQueue: APIClientQueuing {
             if refused != nil, credentials.isStored {
                 machine.storeSession(tenant, sealed: credentials.sealed(of: tenant))
             }
+            if let metadata { machine.setMetadata(metadata, of: id, lease: lease) }
             machine.reply(id, lease: lease, reply, waitsForLogin: next != .fails, now: now, random: random)
             switch next {
             case .fails: return nil

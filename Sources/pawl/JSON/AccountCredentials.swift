@@ -46,8 +46,8 @@ final class AccountCredentials: CredentialStore {
             (key, bareKey) = (stored.key, stored.key)
         }
 
-        func isShownAgain(_ mark: String, _ cookies: [String]) -> Bool {
-            !isRefused && self.mark == mark && self.cookies == cookies
+        func isShownAgain(_ mark: String, _ cookies: [String]?) -> Bool {
+            !isRefused && self.mark == mark && (cookies == nil || self.cookies == cookies)
         }
     }
 
@@ -89,17 +89,18 @@ final class AccountCredentials: CredentialStore {
     ///
     /// - Parameters:
     ///   - mark: its mark, see ``WriteKeys/mark(of:)``.
-    ///   - cookies: all cookies of the request.
+    ///   - cookies: all cookies of the write that it came with; nil if it came with a login, which has none for writes:
+    ///     the cookies of waiting writes stay.
     /// - Returns: whether it is new, or was refused before.
-    func show(_ credential: Credential, _ mark: String, cookies: [String] = [], by account: String) -> Bool {
+    func show(_ credential: Credential, _ mark: String, cookies: [String]? = nil, by account: String) -> Bool {
         let account = ExactText(account)
         return state.withLock { state in
             var entries = state.accounts[account] ?? []
             guard entries.last?.isShownAgain(mark, cookies) != true else { return false }
-            let entry = Entry(credential, mark, cookies: cookies)
-            let known = entries.firstIndex { $0.mark == mark || $0.mark == nil && $0.bareKey == entry.bareKey }
+            let bareKey = SessionKey(credential)
+            let known = entries.firstIndex { $0.mark == mark || $0.mark == nil && $0.bareKey == bareKey }
             let old = known.map { entries.remove(at: $0) }
-            entries.append(entry)
+            entries.append(Entry(credential, mark, cookies: cookies ?? old?.cookies ?? []))
             if entries.count > Self.limitPerAccount { entries.removeFirst() }
             state.set(entries, of: account)
             return old?.mark == nil || old?.isRefused == true
@@ -136,6 +137,15 @@ final class AccountCredentials: CredentialStore {
         }
         if let digest { cache.forget(digest) }
         return next
+    }
+
+    /// The mark of the credential that a write was done with, so that this credential's client finds the write again.
+    func metadata(of request: APIClientQueueRequest, sentWith key: SessionKey) -> [UInt8]? {
+        let mark = state.withLock { state in
+            state.accounts[ExactText(request.tenant)]?.last { $0.key == key || $0.bareKey == key }?.mark
+        }
+        guard let mark, mark != request.queued.mark else { return nil }
+        return Array(mark.utf8)
     }
 
     func hasKey(_ account: String) -> Bool {

@@ -14,8 +14,6 @@ final class WriteQueue: Sendable {
     private let tables: WriteTables
     private let submit: @Sendable ([JSONJob]) -> Void
     private let credentials: AccountCredentials
-    /// The queue, for its own event handler; nil once it is closed.
-    private let made = Shared<APIClientQueue?>(nil)
 
     var traces: WriteTraces { tables.traces }
 
@@ -30,7 +28,7 @@ final class WriteQueue: Sendable {
     ) {
         (self.store, self.credentials, self.submit) = (store, credentials, submit)
         tables = environment.writes
-        let (queueBox, tables) = (made, environment.writes)
+        let tables = environment.writes
         queue = APIClientQueue(
             client: BackendClient(host: host, sender: sender) { environment.mapping.refusal },
             store: store, driver: driver, credentials: credentials, keepsOutcomes: true, deliversOutcomes: false
@@ -43,32 +41,38 @@ final class WriteQueue: Sendable {
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
                 // A client that was notified of the failure cannot repeat the write without an idempotency key.
-                for request in tables.waiters.refuse(tenant, outcome, waiting) where request.isAnonymous {
-                    let queue = queueBox.withLock { $0 }
-                    Task { try? await queue?.cancel(request.token) }
+                let anonymous = tables.waiters.refuse(tenant, outcome, waiting).filter(\.isAnonymous).map(\.token)
+                guard !anonymous.isEmpty else { return }
+                let cancel: MachineEvent = { machine, now in
+                    for token in anonymous { try? machine.cancel(token, now: now) }
+                    return nil
                 }
+                submit([.queue(cancel)])
             // The participants have recorded an outcome, and `StoreHealth` reports the store.
             case .ended, .store: break
             }
         }
-        let queue = queue
-        made.withLock { $0 = queue }
     }
 
     /// Resumes the writes that wait for a login of an account.
-    func loggedIn(_ account: AccountID, _ credential: Credential) {
-        shown(credential, tables.keys.mark(of: credential), by: account.text)
-    }
+    func loggedIn(_ account: AccountID, _ credential: Credential) { show(credential, by: account) }
 
-    private func shown(_ credential: Credential, _ mark: String, cookies: [String] = [], by account: String) {
-        let isNew = credentials.show(credential, mark, cookies: cookies, by: account)
-        tables.waiters.forgetRefusal(of: account)
-        if isNew { queue.credentialsChanged(of: account) }
+    /// Notes a credential that a client has shown.
+    ///
+    /// - Parameter cookies: those of the write that it came with; nil if it came with no write.
+    /// - Returns: its mark.
+    @discardableResult
+    private func show(_ credential: Credential, cookies: [String]? = nil, by account: AccountID) -> String {
+        let mark = tables.keys.mark(of: credential)
+        let isNew = credentials.show(credential, mark, cookies: cookies, by: account.text)
+        tables.waiters.forgetRefusal(of: account.text)
+        if isNew { queue.credentialsChanged(of: account.text) }
+        return mark
     }
 
     /// Looks up an earlier write with the same key. A dead one is sent again.
     func find(_ connection: ConnectionID, _ account: AccountID, _ key: WriteKey, by credential: Credential) {
-        let mark = tables.keys.mark(of: credential)
+        let mark = show(credential, by: account)
         submit([.find(FindWriteJob(connection: connection, account: account, key: key, mark: mark))])
     }
 
@@ -76,8 +80,7 @@ final class WriteQueue: Sendable {
     ///
     /// - Parameter waiter: is notified of the outcome; nil if the client is answered before.
     func enqueue(_ connection: ConnectionID, _ write: QueuedWrite, _ waiter: WriteWaiter?) {
-        let mark = tables.keys.mark(of: write.credential)
-        shown(write.credential, mark, cookies: write.cookies, by: write.account.text)
+        let mark = show(write.credential, cookies: write.cookies, by: write.account)
         let token = queue.makeToken()
         tables.waiters.expect(token, waiter)
         submit([.write(WriteJob(connection: connection, token: token, write: write, mark: mark))])
@@ -147,8 +150,5 @@ final class WriteQueue: Sendable {
     }
 
     /// Closes the queue. Requests in flight get two seconds, because a service manager waits for this process.
-    func close() async {
-        await queue.close(deadline: .seconds(2))
-        made.withLock { $0 = nil }
-    }
+    func close() async { await queue.close(deadline: .seconds(2)) }
 }

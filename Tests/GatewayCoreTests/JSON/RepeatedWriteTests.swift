@@ -157,6 +157,31 @@ import Testing
         }
     }
 
+    /// A write has waited until its credential was refused, and was done with another one of its account.
+    @Test func aWriteDoneWithAnotherCredentialIsFoundWithThatOne() throws {
+        let world = try JSONWorld(.hosted)
+        world.backend.tokens["t-later"] = "alice"
+        for token in ["t-alice", "t-later", "t-bob"] { world.send("GET", "/me", as: token) }
+        world.queueIsOpen = false
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x")) == nil, "it waits")
+        let request = try #require(world.waiting.first)
+        let head = RequestHead("GET", "/", headers: ["Authorization": "Bearer t-later"])
+        let later = try #require(Credential(of: head, at: [.header("Authorization")]))
+        let mark = Array(world.environment.writes.keys.mark(of: later).utf8)
+        _ = world.perform(
+            .queue { queue, _ in
+                queue.setMetadata(mark, of: request.id, lease: 0)
+                queue.setMetadata(mark, of: request.id, lease: request.lease ?? 0)
+                return nil
+            })
+        world.flushQueue()
+        #expect(world.backend.messages["all"]?.count == 1)
+        #expect(world.send("POST", "/c/all", as: "t-later", text("1", "x"))?["message_id"] == "m1")
+        world.flushQueue()
+        #expect(world.backend.messages["all"]?.count == 1, "it is not sent again")
+        #expect(try world.store.queueTables.request(request.token)?.mark == String(decoding: mark, as: UTF8.self))
+    }
+
     @Test func aKeyIsKnownExactlyAsLongAsItsWrite() throws {
         let store = InMemoryStore()
         let world = try JSONWorld(.hosted, store: store)
