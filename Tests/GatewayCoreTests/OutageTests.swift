@@ -102,6 +102,34 @@ import Testing
         #expect(bob.read.last?.contains("login could not be repeated") == true && !bob.isOpen)
     }
 
+    /// A connection asks for the requests of its account, and ends, or logs out, before it gets them.
+    @Test(arguments: [false, true]) func aConnectionThatEndsKeepsNoRequestThatItAskedFor(logsOut: Bool) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let (alice, bob) = (login(world, "alice"), login(world, "bob"))
+        world.send(alice, "PRIVMSG bob :zero")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :one")
+        world.backend.dropStalled()
+        world.close(alice)
+        let id = try #require(try world.ids(.pending).first)
+        func state() throws -> RequestState? { try world.store.queueTables.request(Request.token(id))?.state }
+        #expect(try state() == .pending)
+        world.pipelines = false
+        let (connection, account) = (ConnectionID(99), AccountID.services("alice"))
+        world.pendingJobs = [
+            .recover(connection: connection, ticket: 1, account: account),
+            logsOut ? .loggedOut(connection, account) : .left(connection),
+        ]
+        world.settle()
+        world.advance(seconds: 1)
+        #expect(try state() == .pending, "no connection has it")
+        // So the next one gets it.
+        world.backend.isStalled = false
+        _ = login(world, "alice")
+        world.advance(seconds: 1)
+        #expect(bob.texts == ["zero", "one"])
+    }
+
     /// The backend is away for longer than messages may wait: who wrote them is told, whether they stayed or come back later, and
     /// their reader is not told of messages that they miss.
     @Test(arguments: [false, true]) func aReturningSenderIsNotifiedOfExpiredMessages(leaves: Bool) throws {

@@ -164,9 +164,9 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             giveUp(id, reason, now)
         case .delivered(let sequences): for sequence in sequences { delivered(sequence, &unit.changes) }
         case .recover(let connection, let ticket, let account): recover(connection, ticket, account, &unit)
-        case .left(let connection): left(connection, keepsAcknowledged: true, now)
-        case .loggedOut(let connection, let account): loggedOut(connection, account, now)
-        case .lost(let connection): left(connection, keepsAcknowledged: false, now)
+        case .left(let connection): left(connection, keepsAcknowledged: true, now, &unit)
+        case .loggedOut(let connection, let account): loggedOut(connection, account, now, &unit)
+        case .lost(let connection): left(connection, keepsAcknowledged: false, now, &unit)
         case .forget(let account, let reason): forget(account, reason, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
         case .introduce(let connection, let ticket, let capacity):

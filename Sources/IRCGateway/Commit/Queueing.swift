@@ -106,6 +106,8 @@ extension IRCParticipants {
     mutating func takeDispatched(to connection: ConnectionID, _ account: AccountID, _ now: Timestamp) -> [Request] {
         var requests: [Request] = []
         for dispatch in dispatched.removeValue(forKey: account) ?? [] {
+            // It may have ended during the commit: its recipient has opened it.
+            guard queue.request(dispatch.request.token) != nil else { continue }
             guard let request = Request(dispatch.request) else {
                 giveUp(dispatch.id, "Its bytes are not those of a message.", now)
                 continue

@@ -153,7 +153,9 @@ extension IRCParticipants {
     }
 
     private func notDead(_ id: UInt64) -> String {
-        guard let row = try? vault.store.request(id) else { return Notices.noRequest(id) }
+        let row: Request?
+        do { row = try vault.store.request(id) } catch { return error.message }
+        guard let row else { return Notices.noRequest(id) }
         return "Request \(id) is \(row.state.name): only a dead one can be removed."
     }
 

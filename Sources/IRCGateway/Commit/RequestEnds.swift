@@ -3,12 +3,10 @@
 // In a sidecar a request is done when the backend has acknowledged it: whether the recipient's device has opened it is
 // not known here.
 //
-// A message that the server of a sidecar has acknowledged is not sent again if that server dies, although the server
-// may
-// have relayed it to no client. The recipient is notified of the gap. A message sent again by guess would arrive before
-// its reader is back (401, although it may have been read), would reach members who joined later and do not have the
-// room's key, and would be a second copy for a client that has reconnected. A correct repair is requested by the
-// recipient, with the message numbers that its ratchet reports missing. It is not implemented.
+// A message that the server of a sidecar has acknowledged is not sent again if that server dies, although the server may
+// have relayed it to no client. The recipient is notified of the gap, and its sender has to write it again. A message
+// sent again by guess would arrive before its reader is back (401, although it may have been read), would reach members
+// who joined later and do not have the room's key, and would be a second copy for a client that has reconnected.
 
 import CommitLoop
 import DeviceDirectory
@@ -44,7 +42,18 @@ extension IRCParticipants {
     /// Returns the requests of an ended connection to the queue, unless the backend is known to have them.
     ///
     /// They are sent again with the same bytes after the account's next login; the recipient's ratchet drops copies.
-    mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp) {
+    mutating func left(
+        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        giveBack(of: connection, keepsAcknowledged: keepsAcknowledged, now)
+        // If the connection has asked for its requests in the same batch, it gets them with the commit.
+        unit.onCommit { state, _, now in
+            state.giveBack(of: connection, keepsAcknowledged: keepsAcknowledged, now)
+        }
+        unrecovered = unrecovered.filter { $0.value != connection }
+    }
+
+    private mutating func giveBack(of connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
             guard let entry = inFlight[id] else { continue }
@@ -59,14 +68,21 @@ extension IRCParticipants {
                 untrack(id)
             }
         }
-        unrecovered = unrecovered.filter { $0.value != connection }
     }
 
     /// Returns the requests that a connection has not begun when it logs out of an account.
     ///
     /// They wait for the account's next login. Requests that it has begun stay with it, because the backend may have
     /// them.
-    mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Timestamp) {
+    mutating func loggedOut(
+        _ connection: ConnectionID, _ account: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        giveBack(of: connection, account, now)
+        // As in `left`.
+        unit.onCommit { state, _, now in state.giveBack(of: connection, account, now) }
+    }
+
+    private mutating func giveBack(of connection: ConnectionID, _ account: AccountID, _ now: Timestamp) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account == account }.keys.sorted()
         for id in ids where !outbox.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
             queue.giveBack(Request.token(id), isBegun: false, cause: "", now: now.queueTime)
@@ -125,7 +141,16 @@ extension IRCParticipants {
         queue.unpark(account.text)
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {
-            for row in (try? vault.store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
+            let rows: [DeliveryRow]
+            do {
+                rows = try vault.store.deliveries(of: account)
+            } catch {
+                // The lines stay in the store, and the connection asks again at the next tick.
+                rows = []
+                recoveredAccounts.remove(account)
+                unit.onCommit { state, _, _ in state.unrecovered[account] = connection }
+            }
+            for row in rows where row.sequence <= lastOldDelivery {
                 if wasDelivered(row.sequence) {
                     unit.changes.append(.removeDelivery(sequence: row.sequence))
                 } else if let line = vault.sessionCache.open(line: row.sealedLine, sequence: row.sequence) {
