@@ -12,7 +12,7 @@ enum RareStatement: Int, StatementName {
     case putDevice, removeSessionsOfOwner, removeSessionsOfPeer
     case forgetSessionsOfOwner, forgetSessionsOfPeer, forgetDevices, forgetConversationsAsFirst
     case forgetConversationsAsSecond, forgetDeliveries
-    case putConversation, removeConversation
+    case putConversation, removeConversation, removeReversedConversation
     case setPolicy, removePolicy, audit, putRecord, removeRecord
     case pruneExpiredKeys, pruneEarlyKeys
     case addEvidence, countEvidence, evictEvidence, addObservation, countObservations, evictObservations, addTally
@@ -37,6 +37,7 @@ enum RareStatement: Int, StatementName {
             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
             """
         case .removeConversation: "DELETE FROM conversation WHERE first = ?1 AND second = ?2"
+        case .removeReversedConversation: "DELETE FROM conversation WHERE first = ?2 AND second = ?1"
         case .setPolicy: "INSERT OR REPLACE INTO policy (account, policy) VALUES (?1, ?2)"
         case .removePolicy: "DELETE FROM policy WHERE account = ?1"
         case .audit: "INSERT INTO audit (at, actor, action, detail) VALUES (?1, ?2, ?3, ?4)"
@@ -102,7 +103,9 @@ struct RareWriter {
         case .removeSessions(let device): try removeSessions(device)
         case .forgetAccount(let account): try forget(account.text)
         case .putConversation(let row): try put(row)
-        case .removeConversation(let id): try run(.removeConversation, id.first.text, id.second.text)
+        case .removeConversation(let id):
+            try run(.removeConversation, id.first.text, id.second.text)
+            try removeReversed(id)
         case .setPolicy(let account, let policy): try set(policy, for: account)
         case .audit(let row): try audit(row)
         case .putRecord(let row): try put(row)
@@ -158,7 +161,15 @@ struct RareWriter {
         try run(.forgetDeliveries, account)
     }
 
+    /// Removes the row that an earlier version has stored under the other order of the accounts; see
+    /// ``ConversationID``.
+    private mutating func removeReversed(_ id: ConversationID) throws {
+        guard id.first != id.second else { return }
+        try run(.removeReversedConversation, id.first.text, id.second.text)
+    }
+
     private mutating func put(_ row: ConversationRow) throws {
+        try removeReversed(row.id)
         let statement = try statements[.putConversation]
         statement.bind(row.id.first.text, at: 1)
         statement.bind(row.id.second.text, at: 2)

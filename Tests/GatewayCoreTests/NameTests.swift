@@ -16,6 +16,22 @@ import Vault
     private let other = "zoe\u{308}"
     private let now: Int64 = 5_000_000_000
 
+    /// The order of the two does not matter, also if Unicode has none, or another one than their bytes.
+    @Test func aConversationHasOneID() {
+        let names = [one, other, "zoez", "zo\u{E0}", "", "~1"].map { AccountID(text: $0) }
+        var ids: Set<ConversationID> = []
+        for first in names {
+            for second in names {
+                let id = ConversationID(first, second)
+                #expect(id == ConversationID(second, first))
+                #expect(Set([id.first, id.second]) == Set([first, second]))
+                #expect(!id.second.text.utf8.lexicographicallyPrecedes(id.first.text.utf8))
+                ids.insert(id)
+            }
+        }
+        #expect(ids.count == names.count * (names.count + 1) / 2)
+    }
+
     @Test func twoRoomsHaveTheirOwnMembers() {
         #expect(one == other)
         let rooms = RoomTable()
