@@ -3,7 +3,7 @@
 
 import Envelope
 import GRDB
-import Protection
+package import Protection
 import SQLiteKit
 package import StorePort
 
@@ -369,6 +369,12 @@ extension SQLiteStore {
         try report("SELECT at, actor, action, detail FROM audit ORDER BY id DESC LIMIT ?1", Int64(limit)) { row in
             AuditRow(at: row.number(0), actor: row.text(1), action: row.text(2), detail: row.text(3))
         }.reversed()
+    }
+
+    package func deviceAccounts(limit: Int) throws(StoreError) -> [AccountID] {
+        try report("SELECT DISTINCT account FROM device ORDER BY account LIMIT ?1", Int64(limit)) { row in
+            AccountID(text: row.text(0))
+        }
     }
 
     package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {

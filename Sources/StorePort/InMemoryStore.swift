@@ -133,6 +133,10 @@ package final class InMemoryStore: Store {
     package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
         state.withLock { Array($0.conversations.values.sorted { $0.since < $1.since }.prefix(limit)) }
     }
+
+    package func deviceAccounts(limit: Int) throws(StoreError) -> [AccountID] {
+        state.withLock { Array(Set($0.devices.values.map(\.account)).sorted().prefix(limit)) }
+    }
 }
 
 /// Reads of the queue's tables.

@@ -312,6 +312,8 @@ package protocol Store: Sendable {
     func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow]
     func auditLog(limit: Int) throws(StoreError) -> [AuditRow]
     func conversations(limit: Int) throws(StoreError) -> [ConversationRow]
+    /// The accounts of devices, each once, by the bytes of their names. Reads no keys.
+    func deviceAccounts(limit: Int) throws(StoreError) -> [AccountID]
 }
 
 extension Store {
@@ -367,5 +369,8 @@ extension ForwardingStore {
     package func auditLog(limit: Int) throws(StoreError) -> [AuditRow] { try store.auditLog(limit: limit) }
     package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
         try store.conversations(limit: limit)
+    }
+    package func deviceAccounts(limit: Int) throws(StoreError) -> [AccountID] {
+        try store.deviceAccounts(limit: limit)
     }
 }

@@ -44,6 +44,7 @@ extension StoreConformance {
         Check(name: "ids are not used again", run: highestIDs),
         Check(name: "deliveries come in order and go", run: deliveries),
         Check(name: "an account is forgotten", run: forgottenAccount),
+        Check(name: "accounts of devices are listed once", run: deviceAccounts),
         Check(name: "evidence, observations and tallies add up", run: sums),
         Check(name: "policies and conversations", run: policies),
         Check(name: "records", run: records),
@@ -180,6 +181,7 @@ extension StoreConformance {
             [.insert(request(1, guest.text))])
         try commit(store, [.forgetAccount(guest)])
         #expect(try store.load().devices.map(\.id.value).sorted() == [2, 3])
+        #expect(try !store.deviceAccounts(limit: 9).contains(guest))
         #expect(try store.session(session(1, 2, fence: 0).id) == nil)
         #expect(try store.session(session(2, 1, fence: 0).id) == nil)
         #expect(try store.session(session(2, 3, fence: 0).id) != nil)
@@ -188,6 +190,18 @@ extension StoreConformance {
         #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
         // The queue is told what becomes of requests.
         #expect(try store.request(1)?.state == .pending)
+    }
+
+    @Sendable static func deviceAccounts(_ make: Make) throws {
+        let store = try make()
+        #expect(try store.deviceAccounts(limit: 9).isEmpty)
+        // The last two are equal to a `String`.
+        let names = ["", "alice", "bob", "room #r", "zoe\u{308}", "zo\u{EB}"]
+        var rows = names.enumerated().map { device(UInt64($0) + 1, $1) }
+        rows.append(device(9, "alice"))
+        try commit(store, rows.reversed().map { .putDevice($0) })
+        #expect(try store.deviceAccounts(limit: 9) == names.map { AccountID(text: $0) })
+        #expect(try store.deviceAccounts(limit: 2) == names.prefix(2).map { AccountID(text: $0) })
     }
 
     @Sendable static func sums(_ make: Make) throws {

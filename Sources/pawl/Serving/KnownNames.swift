@@ -15,6 +15,8 @@ import Vault
 struct KnownNames {
     /// Ours: suggestions for an unknown name.
     private static let nearestLimit = 3
+    /// Ours: rows of each table that are read. A name beyond them counts as unknown, and has to be confirmed.
+    private static let limit = 100_000
 
     /// Services accounts, or the accounts of a backend that speaks HTTP.
     private(set) var accounts: Set<AccountID> = []
@@ -35,17 +37,17 @@ struct KnownNames {
         try gateway.writeDown()
         self.gateway = gateway
         configured = Set(gateway.tables.policies.snapshot.accounts.keys)
-        observations = try gateway.store.observations(limit: 100_000)
-        let contents = try gateway.store.load()
-        latched = contents.conversations.map(\.id)
-        for row in try gateway.store.evidence(limit: 100_000) {
+        let store = gateway.store
+        observations = try store.observations(limit: Self.limit)
+        latched = try store.conversations(limit: Self.limit).map(\.id)
+        for row in try store.evidence(limit: Self.limit) {
             if row.verified {
                 accounts.insert(.services(row.name))
             } else {
                 nicks.insert(row.name)
             }
         }
-        add(contents.devices.map(\.account))
+        add(try store.deviceAccounts(limit: Self.limit))
         add(latched.flatMap { [$0.first, $0.second] })
         add(gateway.deviceOwners.map(\.account))
         add(gateway.front.knownNames(observations))
