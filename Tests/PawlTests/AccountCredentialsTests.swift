@@ -34,7 +34,8 @@ import Testing
     /// A device has shown its token, which is also its mark here.
     @discardableResult
     private func show(
-        _ token: String, cookies: [String]? = nil, by account: String = "alice", to credentials: AccountCredentials? = nil
+        _ token: String, cookies: [String]? = nil, by account: String = "alice",
+        to credentials: AccountCredentials? = nil
     ) throws -> Bool {
         let credential = try credential(token)
         return (credentials ?? self.credentials).show(credential, token, cookies: cookies, by: account)

@@ -51,6 +51,8 @@ struct AdminAnswer: Codable, Sendable, Equatable {
 struct AdminSubscription: Codable, Sendable {
     /// Ours: a day, in seconds. Longer pauses are of no use, and clocks do not accept all numbers.
     static let intervals = 0.1...86_400.0
+    /// The same in words.
+    static let intervalText = "from 0.1 to 86400 seconds"
 
     /// Whether the reports are JSON.
     var json: Bool

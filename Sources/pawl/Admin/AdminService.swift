@@ -20,7 +20,7 @@ struct AdminService: Sendable {
     /// - Parameters:
     ///   - changes: wakes the subscriptions.
     ///   - perform: performs the words of a command.
-    init(changes: StateChanges = StateChanges(), perform: @escaping @Sendable ([String]) async -> AdminAnswer) {
+    init(changes: StateChanges, perform: @escaping @Sendable ([String]) async -> AdminAnswer) {
         (self.changes, self.perform) = (changes, perform)
     }
 
@@ -32,12 +32,11 @@ struct AdminService: Sendable {
 
     /// Performs the command of a request, and returns the answer. Every request has an answer.
     func answer(_ request: [UInt8]) async -> [UInt8] {
-        let answer =
-            switch Self.read(AdminRequest.self, request) {
-            case .success(let request): await perform(request.words)
-            case .failure(let refusal): refusal.answer
-            }
-        return Self.bytes(answer)
+        do throws(Refusal) {
+            return Self.bytes(await perform(try Self.read(AdminRequest.self, request).words))
+        } catch {
+            return Self.bytes(error.answer)
+        }
     }
 
     private struct Refusal: Error {
@@ -46,14 +45,14 @@ struct AdminService: Sendable {
         init(_ text: String) { answer = .failure(text, exit: ExitStatus.usage) }
     }
 
-    private static func read<Request: Decodable>(_: Request.Type, _ bytes: [UInt8]) -> Result<Request, Refusal> {
+    private static func read<Request: Decodable>(_: Request.Type, _ bytes: [UInt8]) throws(Refusal) -> Request {
         guard bytes.count <= requestLimit else {
-            return .failure(Refusal("The command is longer than \(requestLimit) bytes."))
+            throw Refusal("The command is longer than \(requestLimit) bytes.")
         }
         guard let request = try? JSONDecoder().decode(Request.self, from: Data(bytes)) else {
-            return .failure(Refusal("This is not a command of pawl."))
+            throw Refusal("This is not a command of pawl.")
         }
-        return .success(request)
+        return request
     }
 
     private static func bytes(_ value: some Encodable) -> [UInt8] {
@@ -72,23 +71,25 @@ struct AdminService: Sendable {
     /// - Returns: the events, each an ``AdminEvent``. A request that is refused has one event.
     func subscribe(_ request: [UInt8], ended: @escaping @Sendable () -> Void = {}) -> AdminEvents {
         let channel = EventChannel<[UInt8]>(limit: Self.eventLimit, onEnd: ended)
-        switch Self.read(AdminSubscription.self, request) {
-        case .failure(let refusal): return Self.refuse(refusal.answer, channel)
-        case .success(let subscription):
-            guard AdminSubscription.intervals.contains(subscription.every) else {
-                return Self.refuse(Refusal("The interval is from 0.1 to 86400 seconds.").answer, channel)
-            }
-            let isAdmitted = subscriptions.withLock { count in
-                guard count < Self.subscriptionLimit else { return false }
-                count += 1
-                return true
-            }
-            guard isAdmitted else {
-                let text = "\(Self.subscriptionLimit) others watch this gateway already. End one of them first."
-                return Self.refuse(.failure(text), channel)
-            }
-            return AdminEvents(channel, report(subscription, to: channel))
+        let subscription: AdminSubscription
+        do throws(Refusal) {
+            subscription = try Self.read(AdminSubscription.self, request)
+        } catch {
+            return Self.refuse(error.answer, channel)
         }
+        guard AdminSubscription.intervals.contains(subscription.every) else {
+            return Self.refuse(Refusal("The interval is \(AdminSubscription.intervalText).").answer, channel)
+        }
+        let isAdmitted = subscriptions.withLock { count in
+            guard count < Self.subscriptionLimit else { return false }
+            count += 1
+            return true
+        }
+        guard isAdmitted else {
+            let text = "\(Self.subscriptionLimit) others watch this gateway already. End one of them first."
+            return Self.refuse(.failure(text), channel)
+        }
+        return AdminEvents(channel, report(subscription, to: channel))
     }
 
     private static func refuse(_ answer: AdminAnswer, _ channel: EventChannel<[UInt8]>) -> AdminEvents {

@@ -13,14 +13,10 @@ struct EventBuffer<Event: Sendable>: Sendable {
         case end
     }
 
-    private enum State: Sendable {
-        case open([Event])
-        /// These are the last events.
-        case ending([Event])
-    }
-
     private let limit: Int
-    private var state = State.open([])
+    private var events: [Event] = []
+    /// Whether later events are accepted.
+    private(set) var isOpen = true
 
     init(limit: Int) { self.limit = limit }
 
@@ -28,40 +24,21 @@ struct EventBuffer<Event: Sendable>: Sendable {
     ///
     /// - Returns: whether later events are accepted.
     mutating func add(_ event: Event, overflow: Event) -> Bool {
-        switch state {
-        case .open(let events) where events.count < limit: state = .open(events + [event])
-        case .open: state = .ending([overflow])
-        case .ending: break
-        }
+        guard isOpen else { return false }
+        if events.count < limit { events.append(event) } else { (events, isOpen) = ([overflow], false) }
         return isOpen
     }
 
     /// Accepts no more events. Those that wait are still read, and then this one.
     mutating func end(with last: Event? = nil) {
-        switch state {
-        case .open(let events): state = .ending(events + (last.map { [$0] } ?? []))
-        case .ending: break
-        }
-    }
-
-    var isOpen: Bool {
-        switch state {
-        case .open: true
-        case .ending: false
-        }
+        guard isOpen else { return }
+        isOpen = false
+        if let last { events.append(last) }
     }
 
     mutating func next() -> Next {
-        switch state {
-        case .open(let events):
-            guard let first = events.first else { return .wait }
-            state = .open(Array(events.dropFirst()))
-            return .event(first)
-        case .ending(let events):
-            guard let first = events.first else { return .end }
-            state = .ending(Array(events.dropFirst()))
-            return .event(first)
-        }
+        guard !events.isEmpty else { return isOpen ? .wait : .end }
+        return .event(events.removeFirst())
     }
 }
 
@@ -77,7 +54,7 @@ final class EventChannel<Event: Sendable>: Sendable {
     /// Called once, when no more events are accepted.
     private let onEnd: @Sendable () -> Void
 
-    init(limit: Int, onEnd: @escaping @Sendable () -> Void = {}) {
+    init(limit: Int, onEnd: @escaping @Sendable () -> Void) {
         state = Mutex(State(buffer: EventBuffer(limit: limit)))
         self.onEnd = onEnd
     }

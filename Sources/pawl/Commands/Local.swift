@@ -35,12 +35,12 @@ struct Version: AdminCommand {
 struct Watch: AsyncParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Show the status repeatedly, in place.")
     @OptionGroup var common: CommonOptions
-    @Option(help: "Seconds between two reports, from 0.1 to 86400.") var every = 2.0
+    @Option(help: "Time between two reports, \(AdminSubscription.intervalText).") var every = 2.0
     @Option(help: "Stop after this many reports; 0 never stops.") var count = 0
 
     func validate() throws {
         guard AdminSubscription.intervals.contains(every) else {
-            throw ValidationError("--every takes seconds from 0.1 to 86400.")
+            throw ValidationError("--every is \(AdminSubscription.intervalText).")
         }
         guard count >= 0 else { throw ValidationError("--count must not be negative.") }
     }
@@ -48,19 +48,16 @@ struct Watch: AsyncParsableCommand {
     func run() async throws {
         let shown = Shared((text: "", reports: 0))
         try await AdminClient(common).watch(AdminSubscription(json: common.json, every: every)) { [count] event in
-            switch event {
-            case .status(let answer): shown.withLock { $0.text = answer.out }
-            case .unchanged: break
-            case .ended(let answer): try AdminClient.throwFailure(of: answer)
+            if case .ended(let answer) = event { try AdminClient.throwFailure(of: answer) }
+            let (text, reports) = shown.withLock { shown in
+                if case .status(let answer) = event { shown.text = answer.out }
+                shown.reports += 1
+                return shown
             }
             // Cursor to the top left, then clear to the end: replaces the last report without flicker.
             if isatty(1) == 1 { print("\u{1B}[H\u{1B}[J", terminator: "") }
-            print(shown.withLock { $0.text })
+            print(text)
             fflush(nil)
-            let reports = shown.withLock { shown in
-                shown.reports += 1
-                return shown.reports
-            }
             return count == 0 || reports < count
         }
     }

@@ -8,6 +8,7 @@
 // An account has a credential for each of its devices. They are stored together, so that devices that write in turn
 // change nothing that is stored.
 
+import Envelope
 import JSONGateway
 import NIOCore
 import RequestQueue
@@ -189,19 +190,14 @@ struct StoredCredentials: Equatable {
             if let key = SessionKey(bytes: bytes) { entries = [Entry(mark: nil, key: SessionKey(stored: key))] }
             return
         }
-        var rest = bytes.dropFirst(Self.beginning.count)
-        while let mark = Self.part(&rest, 1), let bytes = Self.part(&rest, 4), let key = SessionKey(bytes: bytes) {
-            entries.append(Entry(mark: mark.isEmpty ? nil : String(decoding: mark, as: UTF8.self), key: key))
-        }
+        var cursor = ByteCursor(Array(bytes.dropFirst(Self.beginning.count)))
+        while let entry = try? Self.entry(&cursor) { entries.append(entry) }
     }
 
-    /// Takes a part after its length, which has this many bytes.
-    private static func part(_ rest: inout ArraySlice<UInt8>, _ width: Int) -> [UInt8]? {
-        guard rest.count >= width else { return nil }
-        let count = rest.prefix(width).reduce(0) { $0 << 8 | Int($1) }
-        guard rest.count - width >= count else { return nil }
-        defer { rest = rest.dropFirst(width + count) }
-        return Array(rest.dropFirst(width).prefix(count))
+    private static func entry(_ cursor: inout ByteCursor) throws(EnvelopeError) -> Entry {
+        let mark = try cursor.take(Int(try cursor.byte()))
+        guard let key = SessionKey(bytes: try cursor.take(Int(try cursor.uint32()))) else { throw .malformed }
+        return Entry(mark: mark.isEmpty ? nil : String(decoding: mark, as: UTF8.self), key: key)
     }
 
     var bytes: [UInt8] {
@@ -210,7 +206,7 @@ struct StoredCredentials: Equatable {
             let (mark, key) = (Array((entry.mark ?? "").utf8.prefix(255)), entry.key.bytes)
             bytes.append(UInt8(mark.count))
             bytes += mark
-            withUnsafeBytes(of: UInt32(key.count).bigEndian) { bytes += $0 }
+            bytes.append(bigEndian: UInt32(key.count))
             bytes += key
         }
         return bytes

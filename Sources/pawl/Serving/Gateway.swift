@@ -181,9 +181,7 @@ final class Gateway: Sendable {
     /// Returns the room of an operator's text.
     func room(_ name: String) -> AccountID { front.names().room(name) }
 
-    func commit(_ changes: [StoreChange]) throws {
-        for case let failure? in try store.commit([changes]) { throw AdminFailure(failure.message) }
-    }
+    func commit(_ changes: [StoreChange]) throws { try store.commitAsOne(changes) }
 
     func audit(_ action: String, _ detail: String) -> StoreChange {
         .audit(auditRow(action, detail))

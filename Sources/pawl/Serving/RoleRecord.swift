@@ -67,7 +67,7 @@ enum RoleRecord {
         let row = RecordRow(kind: .network, name: chatProtocol, value: Array(chat.stored.utf8))
         let change: [StoreChange] = recorded == nil ? [.putRecord(row)] : []
         if let known {
-            if !change.isEmpty { try commit(change, to: store) }
+            if !change.isEmpty { try store.commitAsOne(change) }
             return Network(name: known, notice: nil)
         }
         let name = upstream.network ?? upstream.url.host
@@ -89,7 +89,7 @@ enum RoleRecord {
         let name = upstream.network ?? upstream.url.host
         guard let row else {
             let row = RecordRow(kind: .ownDevices, name: RecordRow.network, value: Array(name.utf8))
-            try commit([.putRecord(row)], to: store)
+            try store.commitAsOne([.putRecord(row)])
             return Network(name: name, notice: nil)
         }
         let known = String(decoding: row.value, as: UTF8.self)
@@ -133,10 +133,6 @@ enum RoleRecord {
         return try requests.isEmpty && queue.sessions.isEmpty && store.oldestContentKeys() == nil ? nil : .json
     }
 
-    private static func commit(_ changes: [StoreChange], to store: any Store) throws {
-        for case let failure? in try store.commit([changes]) { throw AdminFailure(failure.message) }
-    }
-
     /// Writes the name into a gateway's store, with a line in the audit log.
     ///
     /// - Parameter changes: are committed with it.
@@ -146,7 +142,7 @@ enum RoleRecord {
     ) throws {
         let row = RecordRow(kind: .network, name: RecordRow.network, value: Array(name.utf8))
         let audit = AuditRow(at: now, actor: actor, action: "store.network", detail: detail)
-        try commit([.putRecord(row), .audit(audit)] + changes, to: store)
+        try store.commitAsOne([.putRecord(row), .audit(audit)] + changes)
     }
 
     private static func mismatch(_ known: String, _ wanted: String, _ directory: String) -> AdminFailure {
@@ -158,6 +154,15 @@ enum RoleRecord {
             To change it: pawl store network \(wanted) --data \(directory), and add \(known) to \
             upstream.earlier_networks, so that older messages can still be read.
             """)
+    }
+}
+
+extension Store {
+    /// Commits changes together, or none of them.
+    ///
+    /// - Throws: ``StoreError``, or ``AdminFailure`` if the store rejects a change.
+    func commitAsOne(_ changes: [StoreChange]) throws {
+        for case let failure? in try commit([changes]) { throw AdminFailure(failure.message) }
     }
 }
 
