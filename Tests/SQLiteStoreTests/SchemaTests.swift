@@ -72,6 +72,18 @@ import Testing
     /// HMAC-SHA-256 of `pawl storage key check 1` under that key; made with openssl.
     private static let keyCheck = "c9d4b99b66e29388cf6cb7a034a55f2c0ce9f40db7f7005e360054691e4adce2"
 
+    /// Earlier versions ordered the accounts of a conversation by Unicode comparison. It is stored once all the same.
+    @Test(arguments: [false, true]) func aConversationUnderTheOtherOrderIsReplaced(isReset: Bool) throws {
+        let store = try scratch.open()
+        let row = StoreConformance.conversation("zoz", "zoe\u{308}")
+        #expect(row.id.first.text > row.id.second.text, "by Unicode it is the other order")
+        try StoreConformance.commit(store, [.putConversation(row)])
+        try store.execute("UPDATE conversation SET first = second, second = first")
+        #expect(try store.conversations(limit: 9) == [row])
+        try StoreConformance.commit(store, [isReset ? .removeConversation(row.id) : .putConversation(row)])
+        #expect(try store.count(of: "conversation") == (isReset ? 0 : 1))
+    }
+
     @Test func versionOneOpensAndWorks() throws {
         run("mkdir", "-p", "-m", "700", scratch.data)
         write([UInt8](repeating: 0x11, count: 32), scratch.keyPath)
