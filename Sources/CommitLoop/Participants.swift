@@ -21,6 +21,9 @@ package protocol Participants: SendableMetatype {
     /// The store that the participants read, and that holds their commits.
     var store: OrderedStore { get }
 
+    /// Where the rows of a job are. The store refuses others.
+    func placement(of job: Job) -> Placement
+
     /// How a job may be prepared while an earlier batch is being committed.
     func lookahead(of job: Job) -> Lookahead
 
@@ -93,7 +96,7 @@ extension Participants {
 
     /// Prepares one job.
     mutating func unit(of job: Job, now: Timestamp) -> Unit {
-        var unit = Unit()
+        var unit = Unit(in: placement(of: job))
         prepare(job, &unit, now: now)
         return unit
     }
@@ -102,6 +105,7 @@ extension Participants {
     mutating func batch(of units: consuming [Unit], now: Timestamp) -> CommitBatch<Self> {
         let (closing, changes) = close(&units, now: now)
         var batch = CommitBatch<Self>(units: consume units, closing: closing)
+        let sharding = store.sharding
         do {
             let shared = try sharedChanges()
             batch.groups.reserveCapacity(shared.count + batch.units.count + 1)
@@ -109,13 +113,14 @@ extension Participants {
             places.reserveCapacity(shared.count)
             for (index, (row, change)) in shared.enumerated() {
                 batch.shared.append(row)
-                batch.groups.append(ChangeGroup([change]))
+                batch.groups.append(ChangeGroup([change], in: change.placement(in: sharding) ?? .several))
                 places[row] = index
             }
             for unit in batch.units {
-                batch.groups.append(ChangeGroup(unit.changes, requires: unit.shared.compactMap { places[$0] }))
+                batch.groups.append(
+                    ChangeGroup(unit.changes, in: unit.placement, requires: unit.shared.compactMap { places[$0] }))
             }
-            batch.groups.append(ChangeGroup(changes))
+            batch.groups.append(ChangeGroup(changes, in: .several))
         } catch {
             // Sealing under a key in memory does not fail. If it did, nothing of this batch could be committed.
             batch.groups = []

@@ -34,6 +34,8 @@ package struct UnitOfWork<State: Participants> {
     /// Undoes the changes of ``Participants/prepare(_:_:now:)`` in memory.
     package typealias Rollback = (inout State, RollbackCause, inout Replies, Timestamp) -> Void
 
+    /// Where the rows of the job are.
+    package let placement: Placement
     /// The rows that the job writes. They are committed together or not at all.
     package var changes: [StoreChange] = []
     /// Rows shared with other units, such as ratchet states; the unit is rejected if the store rejects one of them.
@@ -47,7 +49,7 @@ package struct UnitOfWork<State: Participants> {
     private var completions: [Completion] = []
     private var rollbacks: [Rollback] = []
 
-    package init() {}
+    package init(in placement: Placement) { self.placement = placement }
 
     /// Adds an action after the commit. Completions run in the order in which they were added.
     package mutating func onCommit(_ completion: @escaping Completion) { completions.append(completion) }

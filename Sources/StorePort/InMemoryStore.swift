@@ -22,13 +22,17 @@ package final class InMemoryStore: Store {
         package var audit: [AuditRow] = []
         package var records: [ExactText: RecordRow] = [:]
         package var contentKeys: [MessageID: [ContentKeyRow]] = [:]
+        /// The shard of each row whose key does not tell it.
+        package var shards: [ExactText: Shard] = [:]
         package var failNextCommit = false
         package var loseNextOutcome = false
     }
 
+    package let sharding: Sharding
     fileprivate let state = Mutex(State())
 
-    package init() {}
+    /// Makes a store. If it is divided, it refuses a row that is not in its group's shard.
+    package init(_ sharding: Sharding = .shared) { self.sharding = sharding }
 
     /// Makes the next commit succeed and throw ``StoreError/unknown(_:)``.
     package func loseNextOutcome() { state.withLock { $0.loseNextOutcome = true } }
@@ -43,7 +47,7 @@ package final class InMemoryStore: Store {
                 return (nil, true)
             }
             var results: [StoreError?] = []
-            for group in groups { results.append(state.apply(group, after: results)) }
+            for group in groups { results.append(state.apply(group, after: results, sharding)) }
             defer { state.loseNextOutcome = false }
             return (results, !state.loseNextOutcome)
         }
@@ -166,16 +170,48 @@ extension InMemoryStore.State {
     /// Applies a group entirely or not at all.
     ///
     /// - Returns: why it failed; nil if it was applied.
-    fileprivate mutating func apply(_ group: ChangeGroup, after outcomes: [StoreError?]) -> StoreError? {
+    fileprivate mutating func apply(
+        _ group: ChangeGroup, after outcomes: [StoreError?], _ sharding: Sharding
+    ) -> StoreError? {
         for index in group.requires { if let failure = outcomes[index] { return failure } }
         let before = self
         for change in group.changes {
-            if let failure = apply(change) {
+            if let failure = place(change, group.placement, sharding) ?? apply(change) {
                 self = before
                 return failure
             }
         }
         return nil
+    }
+
+    /// Checks that a row is where its group is, and that a row whose key does not tell its shard stays in one.
+    ///
+    /// - Returns: nil if it is.
+    private mutating func place(_ change: StoreChange, _ group: Placement, _ sharding: Sharding) -> StoreError? {
+        guard !sharding.isSingle else { return nil }
+        let own = change.placement(in: sharding)
+        switch (group, own) {
+        case (_, .unsharded): return nil
+        case (.shard(let shard), .shard(let other)) where other == shard:
+            guard case .putSession(let row) = change else { return nil }
+            return stay("session \(row.id.owner.value) \(row.id.peer.value)", in: shard)
+        case (.shard(let shard), nil):
+            guard case .rare(let change) = change, let record = change.record else { break }
+            return stay("record \(record.kind.rawValue) \(record.name)", in: shard)
+        case (.several, _):
+            // The row may have another place from now on.
+            if case .rare(let change) = change, let record = change.record {
+                shards[ExactText("record \(record.kind.rawValue) \(record.name)")] = nil
+            }
+            return nil
+        default: break
+        }
+        return .corrupt("\(change) is in \(own.map { "\($0)" } ?? "no shard"), and its group in \(group).")
+    }
+
+    private mutating func stay(_ row: String, in shard: Shard) -> StoreError? {
+        guard let earlier = shards.updateValue(shard, forKey: ExactText(row)), earlier != shard else { return nil }
+        return .corrupt("\(row) was in shard \(earlier.number), and is now in shard \(shard.number).")
     }
 
     fileprivate mutating func apply(_ change: StoreChange) -> StoreError? {

@@ -8,9 +8,10 @@ import Synchronization
 /// A store whose reads wait for the commit under way, and whose commits do not.
 package final class OrderedStore: ForwardingStore {
     private let base: any Store
+    package let sharding: Sharding
     private let wait = Mutex<(@Sendable () -> Void)?>(nil)
 
-    package init(_ base: any Store) { self.base = base }
+    package init(_ base: any Store) { (self.base, sharding) = (base, base.sharding) }
 
     /// Sets what runs before each read; it returns when no commit is under way.
     package func beforeReads(_ wait: @escaping @Sendable () -> Void) { self.wait.withLock { $0 = wait } }

@@ -1,5 +1,7 @@
 // Records: small rows with a name, such as keys and lists of people's own devices. Each kind has its own format.
 
+import Protection
+
 /// The kind of a record.
 package enum RecordKind: Int, Sendable, CaseIterable {
     /// A private prekey of a device in this vault, sealed.
@@ -28,6 +30,22 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case network = 13
     /// An account whose own policy applies in rooms too; see ``PolicySnapshot/withRooms``. The value is empty.
     case policyWithRooms = 16
+}
+
+extension RecordKind {
+    /// Where a record is; nil if its name does not tell.
+    func placement(of name: String, in sharding: Sharding) -> Placement? {
+        switch self {
+        case .directoryAccount: .shard(sharding.shard(of: AccountID(text: name)))
+        case .network, .policyWithRooms: .unsharded
+        // Named by a device, or by what one has published.
+        case .directoryDevice, .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: nil
+        // An account's, or in earlier versions a request's.
+        case .hold: nil
+        // Of a person's own device, whose store is not divided.
+        case .preKey, .ownDevices, .peer, .senderKey: nil
+        }
+    }
 }
 
 /// A small row with a name.

@@ -24,12 +24,15 @@ package struct DeviceRow: Equatable, Sendable {
     }
 }
 
-/// Names one side of a session: the owner's device and the peer's.
+/// Names one side of a session: the owner's device and the peer's, and the shard of their conversation.
 package struct SessionID: Hashable, Sendable {
     package var owner: DeviceID
     package var peer: DeviceID
+    package var shard: Shard
 
-    package init(owner: DeviceID, peer: DeviceID) { (self.owner, self.peer) = (owner, peer) }
+    package init(owner: DeviceID, peer: DeviceID, in shard: Shard) {
+        (self.owner, self.peer, self.shard) = (owner, peer, shard)
+    }
 }
 
 /// The state of a session.
@@ -248,14 +251,64 @@ extension RareChange {
     }
 }
 
+// MARK: Placement
+
+extension StoreChange {
+    /// Where the key of the changed row tells that it is; nil if only its group names the shard.
+    package func placement(in sharding: Sharding) -> Placement? {
+        switch self {
+        case .putSession(let row): .shard(row.id.shard)
+        case .queue(let change): change.placement(in: sharding)
+        case .insertDelivery(let row): .shard(sharding.shard(ofID: row.sequence))
+        case .removeDelivery(let sequence): .shard(sharding.shard(ofID: sequence))
+        case .putContentKey(let row): .shard(sharding.shard(ofID: row.message.value))
+        case .spendMessageID(let id): .shard(sharding.shard(ofID: id))
+        case .rare(let change): change.placement(in: sharding)
+        }
+    }
+}
+
+extension RareChange {
+    fileprivate func placement(in sharding: Sharding) -> Placement? {
+        switch self {
+        case .putConversation(let row): .shard(sharding.shard(of: row.id))
+        case .removeConversation(let id): .shard(sharding.shard(of: id))
+        case .putDevice, .setPolicy, .audit, .addEvidence, .addObservation, .addTally: .unsharded
+        case .removeSessions, .forgetAccount, .pruneContentKeys: .several
+        case .putRecord(let row): row.kind.placement(of: row.name, in: sharding)
+        case .removeRecord(let kind, let name): kind.placement(of: name, in: sharding)
+        }
+    }
+}
+
+extension QueueChange {
+    fileprivate func placement(in sharding: Sharding) -> Placement? {
+        switch self {
+        case .insert(let request, _): .shard(sharding.shard(ofID: request.id))
+        case .lease(let id, _), .requeue(let id, _, _), .finish(let id, _, _, _, _), .redeliver(let id, _),
+            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _), .revive(let id, _),
+            .remove(let id):
+            .shard(sharding.shard(ofID: id))
+        // Later requests of other conversations may name the entity too.
+        case .map(let mapping, _): .shard(sharding.shard(of: AccountID(text: mapping.tenant)))
+        case .session(let tenant, _): .shard(sharding.shard(of: AccountID(text: tenant)))
+        case .prune: .several
+        }
+    }
+}
+
 /// Changes that are committed together or not at all.
 package struct ChangeGroup: Sendable, Equatable {
     package var changes: [StoreChange]
+    /// Where all rows of the group are.
+    package var placement: Placement
     /// Earlier groups of the batch, by index. If one of them fails, this one fails too: a message is not stored without
     /// the ratchet state that sealed it.
     package var requires: [Int]
 
-    package init(_ changes: [StoreChange], requires: [Int] = []) { (self.changes, self.requires) = (changes, requires) }
+    package init(_ changes: [StoreChange], in placement: Placement, requires: [Int] = []) {
+        (self.changes, self.placement, self.requires) = (changes, placement, requires)
+    }
 }
 
 // MARK: The port
@@ -275,6 +328,9 @@ package struct StoreContents: Sendable {
 
 /// The port to the database. Drivers: SQLite (embedded default), memory (tests).
 package protocol Store: Sendable {
+    /// How the store is divided.
+    var sharding: Sharding { get }
+
     /// Commits groups of changes in one transaction, synced when this returns. A group fails alone, with the groups
     /// that require it.
     ///
@@ -317,9 +373,11 @@ package protocol Store: Sendable {
 }
 
 extension Store {
-    /// Commits groups that do not require each other.
+    package var sharding: Sharding { .single }
+
+    /// Commits groups that do not require each other, each with rows of any shard.
     package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
-        try commit(groups.map { ChangeGroup($0) })
+        try commit(groups.map { ChangeGroup($0, in: .several) })
     }
 
     /// Reads the queue's requests, and the backend's ids of messages.
@@ -339,6 +397,7 @@ package protocol ForwardingStore: Store {
 }
 
 extension ForwardingStore {
+    package var sharding: Sharding { store.sharding }
     package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] { try store.commit(groups) }
     package func load() throws(StoreError) -> StoreContents { try store.load() }
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { try store.session(id) }

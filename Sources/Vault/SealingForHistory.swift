@@ -37,7 +37,7 @@ extension VaultHolding {
         let sender = try device(job.sender, now, &unit)
         let conversation = try device(job.conversation, now, &unit)
         let ends = try ends(sender, conversation)
-        let readers = try job.readers.map { try reader($0, of: sender) }
+        let readers = try job.readers.map { try reader($0, of: sender, in: ends.sending.id.shard) }
         unit.shared = [ends.sending.id, ends.receiving.id] + readers.map(\.id)
         // The upper bound is checked first, so that no ratchet steps for a message that is too long.
         let longest = ([ends.sending] + readers).reduce(MultiRecipientMessage.overhead + Envelope.headerLength) {
@@ -75,9 +75,11 @@ extension VaultHolding {
     private mutating func ends(
         _ sender: HostedDevice, _ recipient: HostedDevice
     ) throws -> (sending: End, receiving: End) {
-        let ends = SessionCache<Random>.ends(sender: sender.id, recipient: recipient.id)
+        let ends = SessionCache<Random>.ends(
+            sender: sender.id, recipient: recipient.id,
+            in: vault.sharding.shard(from: sender.account, to: recipient.account))
         for isNew in [false, true] {
-            if isNew { try vault.sessionCache.pair(sender, recipient) }
+            if isNew { try vault.sessionCache.pair(sender, recipient, in: ends.sending.shard) }
             if let sending = try vault.sessionCache.session(ends.sending),
                 let receiving = try vault.sessionCache.session(ends.receiving)
             {
@@ -87,8 +89,10 @@ extension VaultHolding {
         throw StoreError.corrupt("A new session is missing.")
     }
 
-    private mutating func reader(_ reader: SealMessageJob.Reader, of sender: HostedDevice) throws -> End {
-        let id = SessionID(owner: sender.id, peer: reader.device)
+    private mutating func reader(
+        _ reader: SealMessageJob.Reader, of sender: HostedDevice, in shard: Shard
+    ) throws -> End {
+        let id = SessionID(owner: sender.id, peer: reader.device, in: shard)
         guard let box = try vault.sessionCache.session(id) else { throw SealFailure.keysMissing }
         return (id, reader.device, box)
     }

@@ -108,9 +108,15 @@ package struct SessionCache<Random: RandomSource> {
     // MARK: Sessions
 
     /// The session ids of both ends of a conversation between devices, or of a device with itself.
-    package static func ends(sender: DeviceID, recipient: DeviceID) -> (sending: SessionID, receiving: SessionID) {
+    ///
+    /// - Parameter shard: that of the conversation.
+    package static func ends(
+        sender: DeviceID, recipient: DeviceID, in shard: Shard
+    ) -> (sending: SessionID, receiving: SessionID) {
         let twin = sender == recipient ? DeviceID(recipient.value | 1) : recipient
-        return (SessionID(owner: sender, peer: twin), SessionID(owner: twin, peer: sender))
+        return (
+            SessionID(owner: sender, peer: twin, in: shard), SessionID(owner: twin, peer: sender, in: shard)
+        )
     }
 
     /// The sessions with a device, from memory or from the store; nil if there are none.
@@ -138,14 +144,14 @@ package struct SessionCache<Random: RandomSource> {
     ///
     /// A device cannot have a session with itself: its conversation with itself gets a second identity, for this
     /// session only.
-    package mutating func pair(_ sender: HostedDevice, _ recipient: HostedDevice) throws {
-        guard sender === recipient else { return try pair(sender, recipient, identity: recipient.identity) }
+    package mutating func pair(_ sender: HostedDevice, _ recipient: HostedDevice, in shard: Shard) throws {
+        guard sender === recipient else { return try pair(sender, recipient, in: shard, identity: recipient.identity) }
         let twin = IdentityKeyPair(random: &random)
-        try pair(sender, recipient, identity: twin)
+        try pair(sender, recipient, in: shard, identity: twin)
     }
 
     private mutating func pair(
-        _ sender: HostedDevice, _ recipient: HostedDevice, identity: borrowing IdentityKeyPair
+        _ sender: HostedDevice, _ recipient: HostedDevice, in shard: Shard, identity: borrowing IdentityKeyPair
     ) throws {
         let signed = SignedPreKey(id: 1, identity: identity, random: &random)
         let kem = KEMPreKey(id: 1, isLastResort: false, identity: identity, random: &random)
@@ -168,7 +174,7 @@ package struct SessionCache<Random: RandomSource> {
         var answer: [UInt8] = []
         try responder.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &answer)
         _ = try initiator.decrypt(answer.span, associatedData: purpose.span, into: &ignored)
-        let ends = Self.ends(sender: sender.id, recipient: recipient.id)
+        let ends = Self.ends(sender: sender.id, recipient: recipient.id, in: shard)
         let fences = (
             sending: try store.session(ends.sending)?.fence ?? 0,
             receiving: try store.session(ends.receiving)?.fence ?? 0

@@ -53,6 +53,7 @@ package struct Vault<Random: RandomSource> {
     package let carrier: Carrier
     /// Read by the participants only.
     package let store: OrderedStore
+    package var sharding: Sharding { store.sharding }
     package let sealer: StorageSealer
     package let latches: LatchTable
     package var sessionCache: SessionCache<Random>

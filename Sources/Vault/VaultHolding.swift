@@ -49,7 +49,7 @@ extension VaultHolding {
         _ id: SessionID, or sender: HostedDevice, _ recipient: HostedDevice
     ) throws -> SessionBox {
         if let box = try vault.sessionCache.session(id) { return box }
-        try vault.sessionCache.pair(sender, recipient)
+        try vault.sessionCache.pair(sender, recipient, in: id.shard)
         guard let box = try vault.sessionCache.session(id) else {
             throw StoreError.corrupt("A new session is missing.")
         }

@@ -150,7 +150,9 @@ private struct History {
     func states() throws -> Int {
         let devices = try self.store.load().devices.map(\.id)
         let lengths = try devices.prefix(8).flatMap { one in
-            try devices.compactMap { try self.store.session(SessionID(owner: one, peer: $0))?.sealedState.count }
+            try devices.compactMap {
+                try self.store.session(SessionID(owner: one, peer: $0, in: .only))?.sealedState.count
+            }
         }
         return lengths.reduce(0, +) / max(lengths.count, 1)
     }

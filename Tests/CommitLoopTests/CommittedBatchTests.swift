@@ -13,13 +13,15 @@ import Testing
         #expect(loop.state.journal == prepared)
         #expect(
             batch.groups == [
-                ChangeGroup([
-                    .putSession(SessionRow(id: Counters.session(3), fence: 1, sealedState: Counters.bytes(1)))
-                ]),
-                ChangeGroup([.putRecord(RecordRow(kind: .blob, name: "a", value: Counters.bytes(5)))]),
+                ChangeGroup(
+                    [.putSession(SessionRow(id: Counters.session(3), fence: 1, sealedState: Counters.bytes(1)))],
+                    in: .shard(.only)),
+                ChangeGroup(
+                    [.putRecord(RecordRow(kind: .blob, name: "a", value: Counters.bytes(5)))], in: .shard(Shard(1))),
                 // The second job has turned wheel 3.
-                ChangeGroup([.removeRecord(.blob, name: "b")], requires: [0]),
-                ChangeGroup([.putRecord(RecordRow(kind: .sent, name: "number", value: Counters.bytes(1)))]),
+                ChangeGroup([.removeRecord(.blob, name: "b")], in: .shard(Shard(2)), requires: [0]),
+                ChangeGroup(
+                    [.putRecord(RecordRow(kind: .sent, name: "number", value: Counters.bytes(1)))], in: .several),
             ])
         #expect(!batch.isEmpty)
         #expect(batch.allCommitted == [nil, nil, nil, nil])
@@ -97,7 +99,7 @@ import Testing
         var loop = try Loop()
         let batch = loop.state.prepare(Loop.jobs([[.notify(9)], []]), now: Timestamp(monotonic: 1, wall: 1))
         #expect(batch.isEmpty)
-        #expect(batch.groups == [ChangeGroup([]), ChangeGroup([]), ChangeGroup([])])
+        #expect(batch.groups.map(\.placement) == [.shard(Shard(1)), .shard(Shard(2)), .several])
         #expect(batch.allCommitted == [nil, nil, nil])
         let replies = loop.state.complete(batch, committed: batch.allCommitted, now: Timestamp(monotonic: 2, wall: 2))
         #expect(Loop.texts(replies) == ["9: 1.0 committed at 2", "1: done", "2: done"])
@@ -108,7 +110,7 @@ import Testing
     @Test func aBatchWithoutJobsIsEmpty() throws {
         var loop = try Loop()
         let batch = loop.state.prepare([], now: Timestamp(monotonic: 1, wall: 1))
-        #expect(batch.isEmpty && batch.groups == [ChangeGroup([])])
+        #expect(batch.isEmpty && batch.groups == [ChangeGroup([], in: .several)])
         #expect(loop.run().isEmpty)
         #expect(loop.state.journal == ["close", "seal []", "closed true"])
     }

@@ -88,10 +88,12 @@ struct Counters: Participants {
 
     init(_ store: InMemoryStore) { self.store = OrderedStore(store) }
 
+    /// The store of these tests is not divided, and checks nothing.
+    func placement(of job: CounterJob) -> Placement { .shard(Shard(UInt8(truncatingIfNeeded: job.id))) }
     func lookahead(of job: CounterJob) -> Lookahead { job.lookahead }
 
     static func session(_ wheel: Int) -> SessionID {
-        SessionID(owner: DeviceID(UInt64(wheel)), peer: DeviceID(.max))
+        SessionID(owner: DeviceID(UInt64(wheel)), peer: DeviceID(.max), in: .only)
     }
 
     mutating func prepare(_ job: CounterJob, _ unit: inout Unit, now: Timestamp) {
@@ -246,7 +248,7 @@ struct Loop {
         case sealing
     }
 
-    let store = InMemoryStore()
+    let store = InMemoryStore(.single)
     var state: Counters
 
     init() throws {

@@ -63,7 +63,8 @@ import Testing
         for name in ["bob", "carol"] { world.send(people[0], "PRIVMSG \(name) :one") }
         let devices = try store.load().devices
         let ids = try names.map { name in try #require(devices.first { $0.account == name }?.id) }
-        let session = SessionID(owner: ids[0], peer: ids[1])
+        let session = SessionID(
+            owner: ids[0], peer: ids[1], in: store.sharding.shard(from: .services("alice"), to: .services("bob")))
         let row = try #require(try store.session(session))
         let theirs = SessionRow(id: session, fence: row.fence + 9, sealedState: row.sealedState)
         #expect(try store.commit([[.putSession(theirs)]]) == [nil])

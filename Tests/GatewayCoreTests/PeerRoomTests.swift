@@ -340,7 +340,7 @@ import Vault
         send(0, "secret one")
         let own = try #require(alice.environment.peers?.own?.device)
         let peer = try #require(alice.environment.peers?[.nick("bob")]?.deviceList.current.first?.id)
-        let id = SessionID(owner: own, peer: peer)
+        let id = SessionID(owner: own, peer: peer, in: .only)
         let row = try #require(try alice.store.session(id))
         let damaged = SessionRow(id: id, fence: row.fence + 1, sealedState: [1, 2, 3])
         #expect(try alice.store.commit([[.putSession(damaged)]]) == [nil])

@@ -6,6 +6,7 @@ import Envelope
 import IRCGateway
 import Protection
 import RequestQueue
+import StoreConformance
 import StorePort
 import TestKit
 import Testing
@@ -96,7 +97,7 @@ import Vault
             if let begun = groups {
                 guard Bool.random(using: &random) else { continue }
                 if step < 500, Int.random(in: 0...4, using: &random) == 0 { store.failNextCommit() }
-                groups = pipeline.ended(store.outcome(of: begun), now: Self.now)
+                groups = pipeline.ended(store.checkedOutcome(of: begun), now: Self.now)
             }
             for reply in pipeline.settle(now: Self.now).replies { try handle(reply) }
             if groups == nil {
@@ -108,7 +109,7 @@ import Vault
             pipeline.prepare(waiting, now: Self.now)
             waiting = []
             if let begun = groups {
-                groups = pipeline.ended(store.outcome(of: begun), now: Self.now)
+                groups = pipeline.ended(store.checkedOutcome(of: begun), now: Self.now)
             } else {
                 groups = pipeline.close(now: Self.now)
             }

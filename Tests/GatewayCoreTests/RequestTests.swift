@@ -31,7 +31,6 @@ import Testing
         settings.isCarried = true
         var machine = QueueMachine(settings, lease: 7)
         let now = QueueTime(wall: 5, uptime: 5)
-        #expect(machine.reserveID(atLeast: 1) == 1)
         _ = try machine.append(request.queued, token: Request.token(1), id: 1, now: now)
         let store = InMemoryQueueStore()
         try store.commit(machine.turn(now: now).changes)

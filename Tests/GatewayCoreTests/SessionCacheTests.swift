@@ -10,7 +10,7 @@ import Vault
 @Suite struct SessionCacheTests {
     private let sealer = StorageSealer(key: [UInt8](repeating: 7, count: 32))
     private let store = InMemoryStore()
-    private let id = SessionID(owner: DeviceID(2), peer: DeviceID(4))
+    private let id = SessionID(owner: DeviceID(2), peer: DeviceID(4), in: .only)
     private let data: [UInt8] = [1]
 
     private func sessionCache(_ seed: UInt64) -> SessionCache<SeededSource> {
@@ -86,8 +86,8 @@ import Vault
         var made: [StoreChange] = []
         let names = [AccountID.services("alice"), .services("bob"), .services("carol")]
         let devices = try names.map { try first.device(for: $0, now: now, avoiding: { _ in false }, &made) }
-        let ids = [1, 2].map { SessionID(owner: devices[0].id, peer: devices[$0].id) }
-        for other in devices.dropFirst() { try first.pair(devices[0], other) }
+        let ids = [1, 2].map { SessionID(owner: devices[0].id, peer: devices[$0].id, in: .only) }
+        for other in devices.dropFirst() { try first.pair(devices[0], other, in: .only) }
         try commit(&first)
         let rows = try ids.map { try #require(try store.session($0)) }
         func opened(_ row: SessionRow) throws -> SessionBox? {
@@ -146,7 +146,7 @@ import Vault
         sessionCache.restore(box, as: id)
         #expect(try sessionCache.session(id) === box && bytes(box) == state)
         // Nor does it stay where there was none.
-        let other = SessionID(owner: DeviceID(2), peer: DeviceID(6))
+        let other = SessionID(owner: DeviceID(2), peer: DeviceID(6), in: .only)
         try sessionCache.adopt(try copy(after.own), as: other)
         sessionCache.restore(nil, as: other)
         #expect(try sessionCache.session(other) == nil)

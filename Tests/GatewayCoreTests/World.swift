@@ -9,6 +9,7 @@ import IRCGateway
 import NIOCore
 import Protection
 import RequestQueue
+import StoreConformance
 import StorePort
 import Vault
 
@@ -73,7 +74,7 @@ final class World {
     ///   - beside: another program in front of the same backend.
     ///   - sidecar: whether this one holds one person's own device.
     init(
-        _ policy: Policy, offers: [String]? = nil, store: InMemoryStore = InMemoryStore(), seed: UInt64 = 1,
+        _ policy: Policy, offers: [String]? = nil, store: InMemoryStore? = nil, seed: UInt64 = 1,
         journal: Set<UInt64> = [], beside: World? = nil, behind: World? = nil, sidecar: Bool = false,
         settings: (inout IRCSettings) -> Void = { _ in }
     ) throws {
@@ -83,6 +84,7 @@ final class World {
         var irc = IRCSettings(
             network: "lab", heldLines: 512, outagePatience: 900_000, asksForVersion: false, marks: .text)
         settings(&irc)
+        let store = store ?? InMemoryStore(sidecar ? .single : .shared)
         self.store = store
         self.journal = journal
         var snapshot = PolicySnapshot(everyone: policy)
@@ -307,7 +309,7 @@ final class World {
                     failsNextOpen = false
                     store.failNextCommit()
                 }
-                groups = pipeline.ended(store.outcome(of: begun), now: now)
+                groups = pipeline.ended(store.checkedOutcome(of: begun), now: now)
             } else {
                 groups = pipeline.close(now: now)
             }

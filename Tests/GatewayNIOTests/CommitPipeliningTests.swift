@@ -50,6 +50,7 @@ import Vault
         let store: OrderedStore
         let log: Log
 
+        func placement(of job: SlateJob) -> Placement { .several }
         func lookahead(of job: SlateJob) -> Lookahead { .repeated }
 
         mutating func prepare(_ job: SlateJob, _ unit: inout UnitOfWork<Self>, now: Timestamp) {

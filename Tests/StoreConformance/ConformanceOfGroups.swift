@@ -24,7 +24,7 @@ extension StoreConformance {
         try commit(store, [.putDevice(device(.max, "alice")), .putSession(row), .insert(request(1))], [])
         #expect(try store.load().devices == [device(.max, "alice")])
         #expect(try store.session(row.id) == row)
-        #expect(try store.session(SessionID(owner: DeviceID(.max), peer: DeviceID(1))) == nil)
+        #expect(try store.session(SessionID(owner: DeviceID(.max), peer: DeviceID(1), in: .only)) == nil)
         #expect(try store.request(1) == request(1))
         #expect(try store.request(2) == nil)
         #expect(try store.commit([]).isEmpty)
@@ -51,11 +51,14 @@ extension StoreConformance {
         let store = try make()
         let stale = session(3, 4, fence: 1)
         try commit(store, [.putSession(stale)])
+        func group(_ changes: [StoreChange], requires: [Int] = []) -> ChangeGroup {
+            ChangeGroup(changes, in: .several, requires: requires)
+        }
         let outcomes = try store.commit([
-            ChangeGroup([.putSession(session(1, 2, fence: 1))]), ChangeGroup([.putSession(stale)]),
-            ChangeGroup([.insertDelivery(delivery(2))], requires: [0]),
-            ChangeGroup([.insertDelivery(delivery(3)), .insert(request(3))], requires: [0, 1]),
-            ChangeGroup([.insertDelivery(delivery(4))], requires: [3]), ChangeGroup([.insertDelivery(delivery(5))]),
+            group([.putSession(session(1, 2, fence: 1))]), group([.putSession(stale)]),
+            group([.insertDelivery(delivery(2))], requires: [0]),
+            group([.insertDelivery(delivery(3)), .insert(request(3))], requires: [0, 1]),
+            group([.insertDelivery(delivery(4))], requires: [3]), group([.insertDelivery(delivery(5))]),
         ])
         #expect(outcomes == [nil, .fenced, nil, .fenced, .fenced, nil])
         #expect(try store.deliveries(of: AccountID(text: "bob")).map(\.sequence) == [2, 5])

@@ -93,7 +93,7 @@ package final class HistoryWorld {
     @discardableResult
     package func run(_ jobs: [JSONJob]) throws -> [JSONReply] {
         let store = store
-        return replies(pipeline.run(jobs, now: now) { store.outcome(of: $0) })
+        return replies(pipeline.run(jobs, now: now) { store.checkedOutcome(of: $0) })
     }
 
     /// Does jobs as one batch, in two steps.

@@ -1,6 +1,26 @@
 package import CommitLoop
 package import Protection
 package import StorePort
+import Testing
+
+extension Store {
+    /// Commits groups, and records it if a row is not in its group's shard.
+    package func checkedOutcome(of groups: [ChangeGroup]) -> CommitOutcome {
+        let outcome = outcome(of: groups)
+        guard case .done(let results) = outcome else { return outcome }
+        for case .corrupt(let text) in results { Issue.record("\(text)") }
+        return outcome
+    }
+}
+
+extension SessionID {
+    /// One side of the session of two hosted devices.
+    package init(of owner: DeviceRow, with peer: DeviceRow, in sharding: Sharding) {
+        let (sender, recipient) = owner.account.roomName == nil ? (owner, peer) : (peer, owner)
+        let shard = sharding.shard(from: sender.account, to: recipient.account)
+        self.init(owner: owner.id, peer: peer.id, in: shard)
+    }
+}
 
 extension CommitPipeline {
     /// Runs jobs to their end: in one batch, or in two if possible, of which the second one is prepared while the first one

@@ -41,7 +41,8 @@ package enum StoreConformance {
     // MARK: Rows
 
     package static func session(_ owner: UInt64, _ peer: UInt64, fence: UInt64, _ state: [UInt8] = [7]) -> SessionRow {
-        SessionRow(id: SessionID(owner: DeviceID(owner), peer: DeviceID(peer)), fence: fence, sealedState: state)
+        let id = SessionID(owner: DeviceID(owner), peer: DeviceID(peer), in: .only)
+        return SessionRow(id: id, fence: fence, sealedState: state)
     }
 
     package static func request(_ id: UInt64, _ account: String = "alice", peer: String = "bob") -> Request {

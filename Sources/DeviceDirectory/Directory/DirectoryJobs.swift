@@ -34,6 +34,15 @@ package struct DirectoryJob: Sendable {
     package init(connection: ConnectionID, id: UInt32, account: AccountID, request: Request) {
         (self.connection, self.id, self.account, self.request) = (connection, id, account, request)
     }
+
+    /// The account whose rows the job reads and writes; nil if a device may move from another account.
+    package var owner: AccountID? {
+        switch request {
+        case .publish: nil
+        case .replenish, .list: account
+        case .find(let account, _), .show(let account), .block(let account, _), .remove(let account, _): account
+        }
+    }
 }
 
 /// Replies of the directory, which the replies of a chat protocol contain.

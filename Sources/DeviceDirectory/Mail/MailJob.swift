@@ -113,6 +113,14 @@ package struct MailJob: Sendable {
         self.device = device
         self.request = request
     }
+
+    /// The account whose rows the job reads and writes; nil if others get entries in their mailboxes.
+    package var owner: AccountID? {
+        switch request {
+        case .post, .receipt: nil
+        case .register, .fetch, .acknowledge, .publish, .read, .remove: account
+        }
+    }
 }
 
 /// The result of a call.

@@ -50,8 +50,10 @@ package struct IRCParticipants<Random: RandomSource> {
     let wasDelivered: @Sendable (UInt64) -> Bool
     var inFlight: [UInt64: InFlight] = [:]
     var recoveredAccounts: Set<AccountID> = []
+    /// The numbers of requests, which are message ids too.
+    var requestIDs: IDSequence
     let lastOldDelivery: UInt64
-    var lastDelivery: UInt64
+    var deliveryIDs: IDSequence
     var copies = OpenedCopies()
     /// The person's own device; nil in a gateway in front.
     package internal(set) var devices: OwnDeviceState?
@@ -106,7 +108,9 @@ package struct IRCParticipants<Random: RandomSource> {
         (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
         self.wasDelivered = wasDelivered
         queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.sessionCache.randomNumber())
-        (lastDelivery, lastOldDelivery) = (contents.highestDelivery, contents.highestDelivery)
+        requestIDs = IDSequence(vault.sharding, after: contents.highestMessage)
+        deliveryIDs = IDSequence(vault.sharding, after: contents.highestDelivery)
+        lastOldDelivery = contents.highestDelivery
         switch role {
         case .front: warnings = try openDirectory(store, now, &changes)
         case .sidecar: try holdOwnDevice(sealer, now, &changes)
@@ -114,7 +118,7 @@ package struct IRCParticipants<Random: RandomSource> {
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
         }
-        ended.formUnion(try adoptRequests(highestMessage: contents.highestMessage, now))
+        ended.formUnion(try adoptRequests(now))
         try adoptHolds(now, &changes)
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
         changes += turnQueue(now).changes.map(StoreChange.queue)
@@ -140,6 +144,32 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
     package typealias Job = IRCJob
     package typealias Reply = IRCReply
     package typealias Closing = QueueBatch
+
+    package func placement(of job: IRCJob) -> Placement {
+        let sharding = vault.sharding
+        // The usual store, and that of a person's own device.
+        guard !sharding.isSingle else { return .shard(.only) }
+        switch job {
+        case .seal(let job): return .shard(sharding.shard(from: job.sender, to: job.recipient))
+        case .open(let job):
+            return (try? Envelope(job.envelope)).map { .shard(sharding.shard(ofID: $0.messageID.value)) } ?? .unsharded
+        case .acknowledged(let id, _), .failed(let id, _): return .shard(sharding.shard(ofID: id))
+        case .reset(let conversation), .protect(let conversation, _):
+            return .shard(sharding.shard(of: conversation))
+        case .act(let act):
+            switch act.kind {
+            case .drop(let id), .retry(let id), .purge(let id), .hold(.request(let id)), .release(.request(let id)):
+                return .shard(sharding.shard(ofID: id))
+            case .hold(.account(let account)), .release(.account(let account)):
+                return .shard(sharding.shard(of: account))
+            }
+        case .directory(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
+        case .challenge: return .unsharded
+        case .delivered, .recover, .left, .loggedOut, .lost, .forget, .record, .tick: return .several
+        // Jobs of a person's own device, whose store is not divided.
+        case .introduce, .decide, .revoke, .askRoom, .publish, .replenish, .found: return .several
+        }
+    }
 
     /// The jobs of each message are prepared ahead. A person's own device has few messages, and all its state in memory.
     package func lookahead(of job: IRCJob) -> Lookahead {

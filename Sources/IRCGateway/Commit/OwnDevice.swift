@@ -30,7 +30,7 @@ extension IRCParticipants {
     }
 
     func session(with peer: DeviceID) -> SessionID? {
-        devices.map { SessionID(owner: $0.device.id, peer: peer) }
+        devices.map { SessionID(owner: $0.device.id, peer: peer, in: .only) }
     }
 
     /// The associated data of a message between devices. It has no names of people: the session binds both identities,
@@ -153,7 +153,7 @@ extension IRCParticipants {
             let bundle = try? devices?.preKeys.bundle(
                 forOne: true, identity: own.identity, now: now, random: &vault.sessionCache.random, &unit.changes)
         else { return }
-        let id = MessageID(nextRequest(now))
+        let id = MessageID(requestIDs.next(in: .only, at: now))
         let introduction = Introduction(time: now.wall, deviceList: deviceList, bundle: bundle, device: own.id)
         let envelope = Envelope(
             kind: .introduction, sender: own.id, messageID: id,
@@ -263,7 +263,7 @@ extension IRCParticipants {
         var controlJob = job
         controlJob.verb = "NOTICE"
         controlJob.body = ControlMessage.acknowledge(deviceList).body
-        let envelope = try deviceEnvelope(controlJob, MessageID(nextRequest(now)), &unit)
+        let envelope = try deviceEnvelope(controlJob, MessageID(requestIDs.next(in: .only, at: now)), &unit)
         return [try insert(envelope, controlJob, now, &unit)]
     }
 

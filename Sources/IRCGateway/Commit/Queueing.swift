@@ -51,9 +51,9 @@ extension IRCParticipants {
     /// Takes over the requests of an earlier process. Requests of or to an account without a login are given up.
     ///
     /// - Returns: accounts without a login, which have ended with their connections.
-    mutating func adoptRequests(highestMessage: UInt64, _ now: Timestamp) throws(StoreError) -> Set<AccountID> {
+    mutating func adoptRequests(_ now: Timestamp) throws(StoreError) -> Set<AccountID> {
         queue.restore(try vault.store.queueContents(), now: now.queueTime)
-        if highestMessage > queue.highestID { _ = queue.reserveID(atLeast: highestMessage) }
+        requestIDs = IDSequence(vault.sharding, after: max(requestIDs.highest, queue.highestID))
         var ended: Set<AccountID> = []
         for request in queue.requests {
             let account = AccountID(text: request.tenant)

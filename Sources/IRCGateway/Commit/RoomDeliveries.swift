@@ -161,18 +161,19 @@ extension IRCParticipants {
         let all = recipient.isPartOfRoom ? [job.account] : rooms.verifiedAccounts(in: room, by: time)
         let members = all.filter { $0 != sender && $0.isVerified }.prefix(Self.memberLimit)
         guard !members.isEmpty else { return [:] }
-        let first = lastDelivery + 1
-        lastDelivery += UInt64(members.count)
+        let shard = vault.sharding.shard(from: sender, to: recipient)
+        let last = deliveryIDs.next(in: shard, reserving: members.count)
+        let first = last - UInt64(members.count) + 1
         let payload = Array(members.map(\.text).joined(separator: " ").utf8) + [0x0A] + line
-        guard let sealed = try? vault.sessionCache.seal(line: payload, sequence: lastDelivery) else { return nil }
+        guard let sealed = try? vault.sessionCache.seal(line: payload, sequence: last) else { return nil }
         changes.append(
-            .insertDelivery(DeliveryRow(sequence: lastDelivery, account: recipient, sealedLine: sealed)))
+            .insertDelivery(DeliveryRow(sequence: last, account: recipient, sealedLine: sealed)))
         roomDeliveries.begin(
-            lastDelivery,
+            last,
             .init(
                 room: room, line: line, openedAt: now.wall, members: Array(members),
                 isMissing: Array(repeating: true, count: members.count)))
-        return Dictionary(uniqueKeysWithValues: zip(members, first...lastDelivery))
+        return Dictionary(uniqueKeysWithValues: zip(members, first...last))
     }
 
     /// Takes over a row of an earlier process, for members that have not received the line.

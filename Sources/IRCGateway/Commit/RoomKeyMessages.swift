@@ -36,7 +36,7 @@ extension IRCParticipants {
                 connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
                 target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
                 body: message.body, capacity: member.capacity)
-            let envelope = try deviceEnvelope(controlJob, MessageID(nextRequest(now)), &unit)
+            let envelope = try deviceEnvelope(controlJob, MessageID(requestIDs.next(in: .only, at: now)), &unit)
             requests.append(try insert(envelope, controlJob, now, &unit))
         }
         devices?.roomKeys.give(to: all, in: room)

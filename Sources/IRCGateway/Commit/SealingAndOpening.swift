@@ -31,7 +31,8 @@ extension IRCParticipants {
         let before = devices
         do {
             let keys = isSidecar ? try distributions(job, now, &unit) : []
-            let id = MessageID(nextRequest(now))
+            let shard = vault.sharding.shard(from: job.sender, to: job.recipient)
+            let id = MessageID(requestIDs.next(in: shard, at: now))
             let envelope: Envelope
             if !isSidecar {
                 let plaintext = try padded(job.body, besides: Vault<Random>.ratchetOverhead, capacity: job.capacity)
@@ -114,17 +115,6 @@ extension IRCParticipants {
             accountName: job.senderName, protection: custody)
         latch(latched, now, &unit)
         return true
-    }
-
-    /// Reserves a local id. Ids rise with time, so that they stay in order even if rows were pruned: milliseconds times
-    /// 1024.
-    mutating func nextRequest(_ now: Timestamp) -> UInt64 {
-        queue.reserveID(atLeast: UInt64(max(now.wall, 0)) << 10)
-    }
-
-    private mutating func nextDelivery() -> UInt64 {
-        lastDelivery += 1
-        return lastDelivery
     }
 
     // MARK: Open
@@ -234,7 +224,7 @@ extension IRCParticipants {
             sequences = made
             opened.sequence = made[job.account]
         } else if body.kind == .text, recipient.isVerified {
-            let sequence = nextDelivery()
+            let sequence = deliveryIDs.next(in: vault.sharding.shard(from: sender, to: recipient))
             guard let sealed = try? vault.sessionCache.seal(line: job.lineHead + body.text, sequence: sequence) else {
                 return .failure(.init(reason: .store))
             }
@@ -243,7 +233,7 @@ extension IRCParticipants {
             opened.sequence = sequence
         }
         openedMessage = remember(job, envelope, recipient, opened, sequences, relayedAt, &unit)
-        let row = sequences.isEmpty ? nil : lastDelivery
+        let row = sequences.isEmpty ? nil : deliveryIDs.highest
         unit.onRollback { state, cause, _, _ in
             if let row { state.roomDeliveries.remove(row) }
             // Later units of a committed batch have counted on.

@@ -18,8 +18,8 @@ package struct JSONParticipants<Random: RandomSource> {
     package var directory: Directory?
     package let directoryCache: DirectoryCache
     package var mailboxes: Mailboxes
-    /// The highest message id that was assigned; no id is used twice.
-    private var lastMessage: UInt64
+    var messageIDs: IDSequence
+    var requestIDs: IDSequence
     private let traces: RequestTraces
     package var queue: QueueMachine
     let writes: WriteTables
@@ -57,7 +57,7 @@ package struct JSONParticipants<Random: RandomSource> {
         vault.historyRetention = historyRetention
         directoryCache = directory
         mailboxes = try Mailboxes(store: vault.store)
-        lastMessage = contents.highestMessage
+        messageIDs = IDSequence(vault.sharding, after: contents.highestMessage)
         self.traces = traces
         self.writes = writes
         queue = QueueMachine(settings, lease: vault.sessionCache.randomNumber())
@@ -65,18 +65,12 @@ package struct JSONParticipants<Random: RandomSource> {
         let queued = try store.queueContents()
         _ = queue.takeForgottenKeys()
         queue.restore(queued, now: now.queueTime)
+        requestIDs = IDSequence(vault.sharding, after: queue.highestID)
         for request in queued.requests { writes.waiting.begin(request) }
         writes.known.insert(queue.knownKeys)
         storedSessions = queued.sessions
         warnings = try openDirectory(vault.store, now, &changes)
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
-    }
-
-    /// Assigns an id to a message. Ids rise with time, so that they stay in order even if rows were pruned:
-    /// milliseconds times 1024.
-    mutating func nextMessage(_ now: Timestamp) -> MessageID {
-        lastMessage = max(lastMessage + 1, UInt64(max(now.wall, 0)) << 10)
-        return MessageID(lastMessage)
     }
 }
 
@@ -84,6 +78,23 @@ extension JSONParticipants: VaultHolding, MailHolding {
     package typealias Job = JSONJob
     package typealias Reply = JSONReply
     package typealias Closing = QueueClosing
+
+    package func placement(of job: JSONJob) -> Placement {
+        let sharding = vault.sharding
+        guard !sharding.isSingle else { return .shard(.only) }
+        switch job {
+        case .seal(let job): return .shard(sharding.shard(from: job.sender, to: job.conversation))
+        case .write(let job): return .shard(sharding.shard(from: job.write.account, to: job.write.conversation))
+        case .refused(let conversation, _), .protect(let conversation, _), .reset(let conversation):
+            return .shard(sharding.shard(of: conversation))
+        case .directory(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
+        case .mail(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
+        case .challenge: return .unsharded
+        // A lookup knows the key of a write only, a page has messages of many conversations, and an event of the queue
+        // is about its request.
+        case .find, .open, .queue, .wake, .record, .tick: return .several
+        }
+    }
 
     package func lookahead(of job: JSONJob) -> Lookahead {
         switch job {
@@ -119,10 +130,15 @@ extension JSONParticipants: VaultHolding, MailHolding {
         }
     }
 
+    /// Assigns an id to a message.
+    mutating func nextMessage(_ job: SealMessageJob, _ now: Timestamp) -> MessageID {
+        MessageID(messageIDs.next(in: vault.sharding.shard(from: job.sender, to: job.conversation), at: now))
+    }
+
     private mutating func seal(_ job: SealMessageJob, _ now: Timestamp, _ unit: inout Unit) {
         var failure = SealFailure.store
         do {
-            let written = try seal(job, nextMessage(now), now, &unit)
+            let written = try seal(job, nextMessage(job, now), now, &unit)
             unit.reply = (job.connection, .sealed(ticket: job.ticket, written))
         } catch {
             unit.cancel(in: &self, now: now)
@@ -136,7 +152,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
     private mutating func open(_ job: OpenMessagesJob, _ now: Timestamp, _ unit: inout Unit) {
         let directory = directory
         let outcomes = vault.open(
-            job, highest: lastMessage, isElsewhere: { directory?.isInUse($0) ?? false }, now)
+            job, highest: messageIDs.highest, isElsewhere: { directory?.isInUse($0) ?? false }, now)
         for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
             traces.note(.opened, of: message.value, at: now.wall)
         }

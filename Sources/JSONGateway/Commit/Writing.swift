@@ -118,7 +118,7 @@ extension JSONParticipants {
         let creates = write.creates(localID, token: job.token.description)
         guard let request = write.request(mark: job.mark, creates: creates) else { throw .notQueued(.unavailable) }
         do throws(QueueError) {
-            let id = queue.reserveID()
+            let id = requestIDs.next(in: vault.sharding.shard(from: write.account, to: write.conversation))
             // A write with the same key was found above.
             guard case .accepted = try queue.append(request, token: job.token, id: id, now: now.queueTime) else {
                 throw QueueError.keyReused
@@ -152,10 +152,10 @@ extension JSONParticipants {
         guard let text = write.text else { return nil }
         let sealed: SealedEnvelope
         do {
-            sealed = try seal(
-                SealMessageJob(
-                    connection: Self.sender, ticket: 0, sender: write.account, conversation: text.conversation,
-                    plaintext: text.plaintext), nextMessage(now), now, &unit)
+            let job = SealMessageJob(
+                connection: Self.sender, ticket: 0, sender: write.account, conversation: text.conversation,
+                plaintext: text.plaintext)
+            sealed = try seal(job, nextMessage(job, now), now, &unit)
         } catch {
             throw ExchangeRefusal(error as? SealFailure ?? .store)
         }

@@ -158,6 +158,8 @@ package struct QueuedWrite: Sendable {
     package var cookies: [String] = []
     /// The conversation. Writes in the same lane keep their order.
     package var lane: String
+    /// The same as an account.
+    package var conversation: AccountID { .room(lane) }
     /// The key that distinguishes a repeated write from a new one; nil if its message has no client id.
     package var key: WriteKey?
     package var head: RequestHead

@@ -16,7 +16,7 @@ extension QueueMachine {
     ///
     /// - Parameters:
     ///   - token: names the request: sixteen random bytes. Also its idempotency key if it has none of its own.
-    ///   - id: from ``reserveID(atLeast:)``; nil for the next id.
+    ///   - id: assigned by the caller, who uses none twice; nil for the next id.
     /// - Throws: ``QueueError``; nothing has changed then.
     public mutating func append(
         _ new: NewRequest, token: RequestToken, id: UInt64? = nil, now: QueueTime
@@ -56,7 +56,7 @@ extension QueueMachine {
         let blockers = try blockers(of: new, references, dependsOn, replacing: replaced)
         try checkCycle(new, blockers)
 
-        if id == nil { nextID += 1 }
+        nextID = max(nextID, request.id + 1)
         keys[key] = KeyRecord(token: token, digest: digest)
         if let replaced, let entry = entries[replaced] {
             settle(entry)

@@ -1,17 +1,8 @@
-// Hooks for connection-oriented senders, as in chat protocols: reserve an id before there are bytes, return unsent
-// requests, complete a request that another connection has seen arrive.
+// Hooks for connection-oriented senders, as in chat protocols, which assign ids themselves: return unsent requests,
+// complete a request that another connection has seen arrive.
 
 extension QueueMachine {
-    /// Reserves an id that no request has had. It may stay unused.
-    ///
-    /// - Parameter least: lower bound of the id, if ids have a meaning such as a time.
-    public mutating func reserveID(atLeast least: UInt64 = 0) -> UInt64 {
-        let id = max(nextID, least)
-        nextID = id + 1
-        return id
-    }
-
-    /// The highest id that was used or reserved.
+    /// The highest id that was used.
     public var highestID: UInt64 { nextID - 1 }
 
     /// Ends a request whose outcome is known, by an answer or otherwise, whether it waits or is in flight. One that has

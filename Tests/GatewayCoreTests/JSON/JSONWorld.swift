@@ -118,7 +118,7 @@ final class JSONWorld {
     func perform(_ jobs: [JSONJob]) -> [JSONReply] {
         let all = pipeline.run(jobs, isSplit: pipelines, now: now) { groups in
             commits += 1
-            return store.outcome(of: groups)
+            return store.checkedOutcome(of: groups)
         }
         var replies: [JSONReply] = []
         for reply in all {

@@ -112,7 +112,8 @@ import Vault
             try #require(devices.first { $0.account == name }?.id)
         }
         for (owner, peer) in [(ids[0], ids[1]), (ids[1], ids[0])] {
-            let session = SessionID(owner: owner, peer: peer)
+            let session = SessionID(
+                owner: owner, peer: peer, in: store.sharding.shard(from: .services("alice"), to: room))
             guard let row = try store.session(session) else { continue }
             let theirs = SessionRow(id: session, fence: row.fence + 9, sealedState: row.sealedState)
             #expect(try store.commit([[.putSession(theirs)]]) == [nil])

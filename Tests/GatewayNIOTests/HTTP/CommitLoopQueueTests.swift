@@ -277,7 +277,7 @@ import Testing
                 latches: LatchTable(), writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
                 queue: State.queueSettings(host: "backend"), historyRetention: 0, now: clock(),
                 random: SystemRandomSource(), changes: &changes)
-            _ = try store.commit([ChangeGroup(changes)])
+            _ = try store.commit([ChangeGroup(changes, in: .several)])
             let failures = failures
             thread = CommitThread(
                 participants: participants, clock: clock,
