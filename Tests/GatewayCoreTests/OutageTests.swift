@@ -102,6 +102,27 @@ import Testing
         #expect(bob.read.last?.contains("login could not be repeated") == true && !bob.isOpen)
     }
 
+    /// In one batch: the backend of a connection is lost, and the connection seals messages for the next one.
+    @Test func whatIsSealedAfterALossStaysWithItsConnection() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let (alice, bob) = (login(world, "alice"), login(world, "bob"))
+        world.send(alice, "PRIVMSG bob :zero")
+        world.pipelines = false
+        world.isStoreSlow = true
+        world.backendDies()
+        for number in 1...3 { world.send(alice, "PRIVMSG bob :\(number)") }
+        world.isStoreSlow = false
+        world.settle()
+        let ids = try world.ids(.pending)
+        #expect(ids.count == 3)
+        for id in ids { #expect(try world.store.queueTables.request(Request.token(id))?.state == .inFlight) }
+        world.advance(seconds: 1)
+        for id in ids { #expect(try world.store.queueTables.request(Request.token(id))?.state == .inFlight) }
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(bob.texts == ["zero", "1", "2", "3"])
+    }
+
     /// A connection asks for the requests of its account, and ends, or logs out, before it gets them.
     @Test(arguments: [false, true]) func aConnectionThatEndsKeepsNoRequestThatItAskedFor(logsOut: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)

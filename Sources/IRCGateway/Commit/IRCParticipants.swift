@@ -40,6 +40,8 @@ package struct IRCParticipants<Random: RandomSource> {
     /// How many requests of one account may wait at a time; more are rejected.
     let pendingLimit: Int
     var queue: QueueMachine
+    /// Connections that have asked for their requests in the open batch and still want them, with their last ticket.
+    var recoveries: [ConnectionID: UInt64] = [:]
     /// Accounts whose waiting requests could not be returned, with the connection that asked for them.
     var unrecovered: [AccountID: ConnectionID] = [:]
     /// How many messages expired while their sender was away, by sender and by name of the recipient.
@@ -194,9 +196,9 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             giveUp(id, reason, now)
         case .delivered(let sequences): for sequence in sequences { delivered(sequence, &unit.changes) }
         case .recover(let connection, let ticket, let account): recover(connection, ticket, account, &unit)
-        case .left(let connection): left(connection, keepsAcknowledged: true, now, &unit)
-        case .loggedOut(let connection, let account): loggedOut(connection, account, now, &unit)
-        case .lost(let connection): left(connection, keepsAcknowledged: false, now, &unit)
+        case .left(let connection): left(connection, keepsAcknowledged: true, now)
+        case .loggedOut(let connection, let account): loggedOut(connection, account, now)
+        case .lost(let connection): left(connection, keepsAcknowledged: false, now)
         case .forget(let account, let reason): forget(account, reason, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
         case .introduce(let connection, let ticket, let capacity):
@@ -233,7 +235,8 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         dispatched = waiting(batch.dispatches)
     }
 
-    package mutating func settled(_: QueueBatch, isCommitted: Bool, now _: Timestamp) -> Replies {
+    package mutating func settled(_: QueueBatch, isCommitted: Bool, now: Timestamp) -> Replies {
+        giveBackDispatched(now)
         if isCommitted { publishCounts() }
         return []
     }

@@ -118,6 +118,14 @@ extension IRCParticipants {
         return requests
     }
 
+    /// Returns the dispatched requests that no connection has taken; the next one that asks gets them.
+    mutating func giveBackDispatched(_ now: Timestamp) {
+        for dispatch in dispatched.values.joined() {
+            queue.giveBack(dispatch.request.token, isBegun: false, cause: "", now: now.queueTime)
+        }
+        dispatched = [:]
+    }
+
     // MARK: Ends
 
     /// Ends a request as failed.

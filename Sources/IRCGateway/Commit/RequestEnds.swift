@@ -42,18 +42,7 @@ extension IRCParticipants {
     /// Returns the requests of an ended connection to the queue, unless the backend is known to have them.
     ///
     /// They are sent again with the same bytes after the account's next login; the recipient's ratchet drops copies.
-    mutating func left(
-        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp, _ unit: inout Unit
-    ) {
-        giveBack(of: connection, keepsAcknowledged: keepsAcknowledged, now)
-        // If the connection has asked for its requests in the same batch, it gets them with the commit.
-        unit.onCommit { state, _, now in
-            state.giveBack(of: connection, keepsAcknowledged: keepsAcknowledged, now)
-        }
-        unrecovered = unrecovered.filter { $0.value != connection }
-    }
-
-    private mutating func giveBack(of connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp) {
+    mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
             guard let entry = inFlight[id] else { continue }
@@ -68,21 +57,16 @@ extension IRCParticipants {
                 untrack(id)
             }
         }
+        recoveries[connection] = nil
+        unrecovered = unrecovered.filter { $0.value != connection }
     }
 
     /// Returns the requests that a connection has not begun when it logs out of an account.
     ///
     /// They wait for the account's next login. Requests that it has begun stay with it, because the backend may have
     /// them.
-    mutating func loggedOut(
-        _ connection: ConnectionID, _ account: AccountID, _ now: Timestamp, _ unit: inout Unit
-    ) {
-        giveBack(of: connection, account, now)
-        // As in `left`.
-        unit.onCommit { state, _, now in state.giveBack(of: connection, account, now) }
-    }
-
-    private mutating func giveBack(of connection: ConnectionID, _ account: AccountID, _ now: Timestamp) {
+    mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Timestamp) {
+        recoveries[connection] = nil
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account == account }.keys.sorted()
         for id in ids where !outbox.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
             queue.giveBack(Request.token(id), isBegun: false, cause: "", now: now.queueTime)
@@ -138,6 +122,7 @@ extension IRCParticipants {
         _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ unit: inout Unit
     ) {
         unrecovered[account] = nil
+        recoveries[connection] = ticket
         queue.unpark(account.text)
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {
@@ -159,10 +144,15 @@ extension IRCParticipants {
             }
         }
         lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
-        // The requests are sent after the commit of their dispatch to this connection.
+        // The requests are sent after the commit of their dispatch to this connection, unless it has ended, lost its
+        // backend or logged out in the same batch.
         unit.onCommit { [lines] state, replies, now in
             state.notifyExpired(account, connection, &replies)
-            let requests = state.takeDispatched(to: connection, account, now)
+            var requests: [Request] = []
+            if state.recoveries[connection] == ticket {
+                state.recoveries[connection] = nil
+                requests = state.takeDispatched(to: connection, account, now)
+            }
             replies.append(
                 AddressedReply(
                     connection: connection, reply: .recovered(ticket: ticket, requests: requests, lines: lines)))
@@ -171,6 +161,7 @@ extension IRCParticipants {
         unit.failure = (connection, .recovered(ticket: ticket, requests: [], lines: lines))
         // The connection asks again at the next tick.
         unit.onRollback { state, _, _, _ in
+            state.recoveries[connection] = nil
             state.queue.park(account.text)
             state.unrecovered[account] = connection
         }
