@@ -10,7 +10,7 @@ import NIOPosix
 final class AdminServer: Sendable {
     /// The beginning of a line that subscribes.
     static let subscribe = Array("subscribe ".utf8)
-    /// Ours: time in which a subscriber has to take its last events.
+    /// Ours: time in which a client has to take its answer or its last events.
     private static let farewell = TimeAmount.seconds(10)
 
     private let channel: any Channel
@@ -60,10 +60,15 @@ final class AdminServer: Sendable {
         (self.channel, self.path, self.clients) = (channel, path, clients)
     }
 
-    /// Ends all connections and removes the socket.
+    /// Ends all connections, after the answers that are under way, and removes the socket.
     func stop() async {
         try? await channel.close()
-        for client in clients.withLock({ Array($0.values) }) { client.close(promise: nil) }
+        let clients = clients.withLock { Array($0.values) }
+        for client in clients {
+            client.pipeline.fireUserInboundEventTriggered(AdminHandler.ServerEnds())
+            client.eventLoop.scheduleTask(in: Self.farewell) { client.close(promise: nil) }
+        }
+        for client in clients { try? await client.closeFuture.get() }
         unlink(path)
     }
 
@@ -88,6 +93,9 @@ final class AdminServer: Sendable {
 /// Reads one line and has it served.
 private final class AdminHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
+
+    /// An event: the server ends. A connection whose answer is under way closes after it.
+    struct ServerEnds {}
 
     private enum State {
         case reading(ByteBuffer)
@@ -124,6 +132,14 @@ private final class AdminHandler: ChannelInboundHandler {
         } else {
             state = .answering
             Task { [service] in await AdminServer.answer(line, service, channel) }
+        }
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        guard event is ServerEnds else { return context.fireUserInboundEventTriggered(event) }
+        switch state {
+        case .reading, .sending: context.close(promise: nil)
+        case .answering: break
         }
     }
 
