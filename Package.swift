@@ -70,7 +70,7 @@ let package = Package(
         library("OMEMO", ["DoubleRatchet"]),
         library("Envelope", [nioCore]),
         library("HTTPCodec", [nioCore]),
-        library("IRCCodec", [deque, nioCore]),
+        library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
         library("QRCode", []),
         // Floor 1: domain. No socket, thread, file, clock, logger or random source, here and on floor 2.

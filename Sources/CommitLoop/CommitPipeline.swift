@@ -83,8 +83,7 @@ package struct CommitPipeline<State: Participants> {
 
     /// Prepares jobs, no more than there is ``room(for:)``.
     package mutating func prepare(_ new: [State.Job], now: Timestamp) {
-        if units.isEmpty { units.reserveCapacity(new.count) }
-        for job in new { units.append(participants.unit(of: job, now: now)) }
+        participants.prepare(new, into: &units, now: now)
         if jobs.isEmpty { jobs = new } else { jobs += new }
     }
 
@@ -135,11 +134,13 @@ package struct CommitPipeline<State: Participants> {
     /// of them. If the open batch has jobs then, it has to be closed.
     package mutating func settle(now: Timestamp) -> Result {
         var result = Result()
+        var ended: [Ended] = []
+        swap(&ended, &self.ended)
         for batch in ended {
             if let failure = batch.failure { result.failures.append((failure, batch.batch.jobs)) }
-            result.replies += participants.complete(batch.batch.commit, committed: batch.committed, now: now)
+            let replies = participants.complete(batch.batch.commit, committed: batch.committed, now: now)
+            if result.replies.isEmpty { result.replies = replies } else { result.replies += replies }
         }
-        ended = []
         guard isTakenBack else { return result }
         isTakenBack = false
         for index in jobs.indices where participants.lookahead(of: jobs[index]) == .repeated {

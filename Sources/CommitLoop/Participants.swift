@@ -1,13 +1,18 @@
 // The commit loop: jobs are prepared, the batch is committed in one transaction, and each unit of work is completed or
 // rolled back. It uses the store's port and does not know messages, protocols, threads or sockets.
+//
+// What handles one job after the other is inlinable, and a requirement of the protocol: so the compiler makes a copy of it
+// for each chat protocol, in the protocol's target. Code that is generic at run time took a quarter of the commit thread.
+// Types that inlinable code names have to be `@usableFromInline`, all others it reaches through functions.
 
-package import Protection
+public import Protection
 import RequestQueue
-package import StorePort
+public import StorePort
 
 /// The state behind one store, shared by the participants of its transactions. One thread at a time uses it.
 ///
 /// A chat protocol defines its own jobs and replies, so that no protocol sees those of another.
+@usableFromInline
 package protocol Participants: SendableMetatype {
     /// A request of a connection. Jobs take effect in their order.
     associatedtype Job: Sendable
@@ -33,12 +38,12 @@ package protocol Participants: SendableMetatype {
     /// Ends a batch after its last job, such as with the queue's turn.
     ///
     /// - Parameter units: may get further changes, such as the row of a request that a unit has queued.
-    mutating func close(_ units: inout [UnitOfWork<Self>], now: Timestamp) -> (closing: Closing, changes: [StoreChange])
+    mutating func close(_ units: inout [UnitOfWork<Self>], now: Timestamp) -> (closing: Closing, group: ChangeGroup)
 
     /// The rows of the batch that units share, each as a group of its own.
     ///
     /// - Throws: an error if a row cannot be made; then nothing of the batch is committed.
-    mutating func sharedChanges() throws -> [(row: SharedRow, change: StoreChange)]
+    mutating func sharedChanges() throws -> [(row: SharedRow, group: ChangeGroup)]
 
     /// Handles the outcome of ``close(_:now:)``, before any unit is completed or rolled back.
     mutating func closed(_ closing: Closing, isCommitted: Bool, now: Timestamp)
@@ -51,9 +56,30 @@ package protocol Participants: SendableMetatype {
 
     /// Reloads one record after a unit that changed it was not committed.
     mutating func restore(_ kind: RecordKind, name: String)
+
+    // MARK: For each job of a batch
+
+    /// Prepares jobs in their order, and adds the unit of each.
+    mutating func prepare(_ jobs: [Job], into units: inout [UnitOfWork<Self>], now: Timestamp)
+
+    /// Ends a batch after its last job.
+    mutating func batch(of units: consuming [UnitOfWork<Self>], now: Timestamp) -> CommitBatch<Self>
+
+    /// Completes or rolls back each unit, and returns the replies.
+    ///
+    /// - Parameter committed: what ``Store/commit(_:)`` returned; nil if it threw.
+    mutating func complete(
+        _ batch: consuming CommitBatch<Self>, committed: [StoreError?]?, now: Timestamp
+    ) -> [AddressedReply<Reply>]
+
+    /// The replies of each connection, in the order of their first ones.
+    static func byConnection(
+        _ replies: consuming [AddressedReply<Reply>]
+    ) -> [(connection: ConnectionID, replies: [Reply])]
 }
 
 /// How a job may be prepared while an earlier batch is being committed.
+@usableFromInline
 package enum Lookahead: Sendable {
     /// Not at all. The job depends on completions of earlier ones, or its rollback tells somebody that it has failed.
     case none
@@ -66,14 +92,25 @@ package enum Lookahead: Sendable {
 }
 
 /// The units of a batch of jobs, ready for one transaction.
+@usableFromInline
 package struct CommitBatch<State: Participants> {
     /// Groups of changes for ``Store/commit(_:)``: the shared rows, then the units, then the end of the batch.
-    package fileprivate(set) var groups: [ChangeGroup] = []
-    fileprivate var shared: [State.SharedRow] = []
-    fileprivate var units: [UnitOfWork<State>] = []
-    fileprivate var closing: State.Closing
+    @usableFromInline
+    package internal(set) var groups: [ChangeGroup] = []
+    @usableFromInline
+    var shared: [State.SharedRow] = []
+    @usableFromInline
+    var units: [UnitOfWork<State>]
+    @usableFromInline
+    let closing: State.Closing
     /// Why the shared rows could not be made; then the batch must not be committed. Usually nil.
-    package fileprivate(set) var failure: StoreError?
+    @usableFromInline
+    package internal(set) var failure: StoreError?
+
+    @inlinable
+    init(_ units: consuming [UnitOfWork<State>], closing: State.Closing) {
+        (self.units, self.closing) = (units, closing)
+    }
 
     /// Whether there is nothing to commit.
     package var isEmpty: Bool { groups.allSatisfy(\.changes.isEmpty) }
@@ -89,60 +126,92 @@ extension Participants {
     /// Prepares jobs in their order. They take effect in ``complete(_:committed:now:)``.
     package mutating func prepare(_ jobs: [Job], now: Timestamp) -> CommitBatch<Self> {
         var units: [Unit] = []
-        units.reserveCapacity(jobs.count)
-        for job in jobs { units.append(unit(of: job, now: now)) }
+        prepare(jobs, into: &units, now: now)
         return batch(of: consume units, now: now)
     }
 
+    @inlinable
+    package mutating func prepare(_ jobs: [Job], into units: inout [UnitOfWork<Self>], now: Timestamp) {
+        if units.isEmpty { units.reserveCapacity(jobs.count) }
+        for job in jobs { units.append(unit(of: job, now: now)) }
+    }
+
     /// Prepares one job.
-    mutating func unit(of job: Job, now: Timestamp) -> Unit {
-        var unit = Unit(in: placement(of: job))
+    @inlinable
+    mutating func unit(of job: Job, now: Timestamp) -> UnitOfWork<Self> {
+        var unit = UnitOfWork<Self>(in: placement(of: job))
         prepare(job, &unit, now: now)
         return unit
     }
 
-    /// Ends a batch after its last job.
-    mutating func batch(of units: consuming [Unit], now: Timestamp) -> CommitBatch<Self> {
-        let (closing, changes) = close(&units, now: now)
-        var batch = CommitBatch<Self>(units: consume units, closing: closing)
-        let sharding = store.sharding
+    @inlinable
+    package mutating func batch(of units: consuming [UnitOfWork<Self>], now: Timestamp) -> CommitBatch<Self> {
+        let (closing, end) = close(&units, now: now)
+        var batch = CommitBatch<Self>(units, closing: closing)
         do {
             let shared = try sharedChanges()
             batch.groups.reserveCapacity(shared.count + batch.units.count + 1)
             var places: [SharedRow: Int] = [:]
             places.reserveCapacity(shared.count)
-            for (index, (row, change)) in shared.enumerated() {
-                batch.shared.append(row)
-                batch.groups.append(ChangeGroup([change], in: change.placement(in: sharding) ?? .several))
-                places[row] = index
+            for index in shared.indices {
+                batch.shared.append(shared[index].row)
+                batch.groups.append(shared[index].group)
+                places[shared[index].row] = index
             }
-            for unit in batch.units {
-                batch.groups.append(
-                    ChangeGroup(unit.changes, in: unit.placement, requires: unit.shared.compactMap { places[$0] }))
+            for index in batch.units.indices {
+                var required: [Int] = []
+                for row in batch.units[index].shared {
+                    if let place = places[row] { required.append(place) }
+                }
+                batch.groups.append(batch.units[index].group(requires: required))
             }
-            batch.groups.append(ChangeGroup(changes, in: .several))
+            batch.groups.append(end)
         } catch {
             // Sealing under a key in memory does not fail. If it did, nothing of this batch could be committed.
             batch.groups = []
-            batch.failure = error as? StoreError ?? .unavailable("The rows of a batch could not be sealed: \(error)")
+            batch.failure = StoreError(sealing: error)
         }
         return batch
     }
 
-    /// Completes or rolls back each unit, and returns the replies.
-    ///
-    /// - Parameter committed: what ``Store/commit(_:)`` returned; nil if it threw.
-    package mutating func complete(_ batch: CommitBatch<Self>, committed: [StoreError?]?, now: Timestamp) -> Replies {
+    @inlinable
+    package mutating func complete(
+        _ batch: consuming CommitBatch<Self>, committed: [StoreError?]?, now: Timestamp
+    ) -> [AddressedReply<Reply>] {
         let isCommitted = batch.failure == nil && committed?.last == .some(nil)
         closed(batch.closing, isCommitted: isCommitted, now: now)
-        let replies = end(batch, committed, now)
+        var replies: [AddressedReply<Reply>] = []
+        if isCommitted, let committed, committed.allSatisfy({ $0 == nil }) {
+            replies.reserveCapacity(batch.units.count)
+            for index in batch.units.indices { batch.units[index].complete(&self, &replies, now) }
+        } else {
+            replies = endPartly(batch, committed, now)
+        }
         return replies + settled(batch.closing, isCommitted: isCommitted, now: now)
     }
 
-    /// Completes or rolls back each unit, and returns the replies.
-    private mutating func end(
+    @inlinable
+    package static func byConnection(
+        _ replies: consuming [AddressedReply<Reply>]
+    ) -> [(connection: ConnectionID, replies: [Reply])] {
+        var result: [(connection: ConnectionID, replies: [Reply])] = []
+        var places: [ConnectionID: Int] = [:]
+        for reply in replies {
+            if let place = places[reply.connection] {
+                result[place].replies.append(reply.reply)
+            } else {
+                places[reply.connection] = result.count
+                result.append((reply.connection, [reply.reply]))
+            }
+        }
+        return result
+    }
+
+    /// Completes or rolls back each unit of a batch that is not committed entirely, and returns the replies.
+    @usableFromInline
+    mutating func endPartly(
         _ batch: CommitBatch<Self>, _ committed: [StoreError?]?, _ now: Timestamp
-    ) -> Replies {
+    ) -> [AddressedReply<Reply>] {
         guard let committed, batch.failure == nil else {
             drop(batch.failure == nil ? batch.shared : batch.units.flatMap(\.shared))
             return finish(batch.units, batch.units.map { _ in false }, .batch, now)
@@ -150,11 +219,7 @@ extension Participants {
         drop(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
         // A unit that shares a rejected row was rejected with it.
         let isCommitted = committed.dropFirst(batch.shared.count).prefix(batch.units.count).map { $0 == nil }
-        guard isCommitted.allSatisfy(\.self) else { return finish(batch.units, isCommitted, .unit, now) }
-        var replies: Replies = []
-        replies.reserveCapacity(batch.units.count)
-        for unit in batch.units { unit.complete(&self, &replies, now) }
-        return replies
+        return finish(batch.units, isCommitted, .unit, now)
     }
 
     /// Rolls back the units that are not committed, then completes the others. The replies are in the order of the
@@ -197,6 +262,14 @@ extension Participants {
             guard let record = RecordName(change), restored.insert(record).inserted else { continue }
             restore(record.kind, name: record.name.text)
         }
+    }
+}
+
+extension StoreError {
+    /// Rows of a batch could not be sealed.
+    @usableFromInline
+    init(sealing error: any Error) {
+        self = error as? StoreError ?? .unavailable("The rows of a batch could not be sealed: \(error)")
     }
 }
 

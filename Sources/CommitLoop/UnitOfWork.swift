@@ -1,19 +1,24 @@
 // A unit of work: the changes of one job, and the actions after its commit or its failure. The participants add to it
 // while they prepare the job; its completions run after the store has committed the changes.
 
-package import Protection
-package import RequestQueue
-package import StorePort
+public import Protection
+public import RequestQueue
+public import StorePort
 
 /// A reply and the connection that it is for.
+@usableFromInline
 package struct AddressedReply<Reply: Sendable>: Sendable {
+    @usableFromInline
     package var connection: ConnectionID
+    @usableFromInline
     package var reply: Reply
 
+    @inlinable
     package init(connection: ConnectionID, reply: Reply) { (self.connection, self.reply) = (connection, reply) }
 }
 
 /// Why a unit of work is rolled back.
+@usableFromInline
 package enum RollbackCause: Sendable {
     /// The job itself failed while it was prepared; later jobs of the batch continue.
     case cancelled
@@ -27,34 +32,47 @@ package enum RollbackCause: Sendable {
 }
 
 /// The changes of one job, with the actions after its commit or its failure.
+@usableFromInline
 package struct UnitOfWork<State: Participants> {
+    @usableFromInline
     package typealias Replies = [AddressedReply<State.Reply>]
     /// Runs after the commit. Effects of the job outside the participants begin here.
+    @usableFromInline
     package typealias Completion = (inout State, inout Replies, Timestamp) -> Void
     /// Undoes the changes of ``Participants/prepare(_:_:now:)`` in memory.
+    @usableFromInline
     package typealias Rollback = (inout State, RollbackCause, inout Replies, Timestamp) -> Void
 
     /// Where the rows of the job are.
+    @usableFromInline
     package let placement: Placement
     /// The rows that the job writes. They are committed together or not at all.
     package var changes: [StoreChange] = []
     /// Rows shared with other units, such as ratchet states; the unit is rejected if the store rejects one of them.
+    @usableFromInline
     package var shared: [State.SharedRow] = []
     /// The requests that the job appends to the queue. Their rows are in ``changes`` after ``Participants/close(_:now:)``.
+    @usableFromInline
     package var requests: [UInt64] = []
     /// The reply after the commit; nil if there is none, or if a completion sends it.
+    @usableFromInline
     package var reply: (connection: ConnectionID, reply: State.Reply)?
     /// The reply if the unit is not committed.
     package var failure: (connection: ConnectionID, reply: State.Reply)?
-    private var completions: [Completion] = []
-    private var rollbacks: [Rollback] = []
+    @usableFromInline
+    var completions: [Completion] = []
+    @usableFromInline
+    var rollbacks: [Rollback] = []
 
+    @inlinable
     package init(in placement: Placement) { self.placement = placement }
 
     /// Adds an action after the commit. Completions run in the order in which they were added.
+    @inlinable
     package mutating func onCommit(_ completion: @escaping Completion) { completions.append(completion) }
 
     /// Adds an action for a unit that is not committed. Rollbacks run in the reverse order.
+    @inlinable
     package mutating func onRollback(_ rollback: @escaping Rollback) { rollbacks.append(rollback) }
 
     /// Cancels the job while it is prepared: drops its rows and completions, and runs its rollbacks.
@@ -66,6 +84,12 @@ package struct UnitOfWork<State: Participants> {
         changes.removeAll()
     }
 
+    /// The rows, as a group.
+    ///
+    /// - Parameter earlier: the groups of the batch that it requires, by index.
+    @usableFromInline
+    func group(requires earlier: [Int]) -> ChangeGroup { ChangeGroup(changes, in: placement, requires: earlier) }
+
     /// Runs the rollbacks, each once.
     mutating func rollBack(_ state: inout State, _ cause: RollbackCause, _ replies: inout Replies, _ now: Timestamp) {
         let rollbacks = rollbacks
@@ -73,26 +97,39 @@ package struct UnitOfWork<State: Participants> {
         for rollback in rollbacks.reversed() { rollback(&state, cause, &replies, now) }
     }
 
+    @inlinable
     func complete(_ state: inout State, _ replies: inout Replies, _ now: Timestamp) {
         for completion in completions { completion(&state, &replies, now) }
         if let reply { replies.append(.init(connection: reply.connection, reply: reply.reply)) }
     }
 }
 
-extension [StoreChange] {
+extension ChangeGroup {
     /// The changes of a queue's turn, after those that insert requests of units have moved to these units: a request is
     /// not stored without the ratchet states that sealed it.
-    package init<State>(_ batch: QueueBatch, to units: inout [UnitOfWork<State>]) {
+    @inlinable
+    package init<State>(_ turn: QueueBatch, to units: inout [UnitOfWork<State>]) {
         var places: [UInt64: Int] = [:]
-        for (place, unit) in units.enumerated() { for request in unit.requests { places[request] = place } }
-        self = []
-        reserveCapacity(batch.changes.count)
-        for change in batch.changes {
+        for place in units.indices { for request in units[place].requests { places[request] = place } }
+        self.init(turn, places) { place, change in units[place].append(change) }
+    }
+
+    /// - Parameter places: the places of units, by the requests that they have appended.
+    @usableFromInline
+    init(_ turn: QueueBatch, _ places: [UInt64: Int], move: (Int, QueueChange) -> Void) {
+        self.init([], in: .several)
+        changes.reserveCapacity(turn.changes.count)
+        for change in turn.changes {
             if case .insert(let request, _) = change, let place = places[request.id] {
-                units[place].changes.append(.queue(change))
+                move(place, change)
             } else {
-                append(.queue(change))
+                changes.append(.queue(change))
             }
         }
     }
+}
+
+extension UnitOfWork {
+    @usableFromInline
+    mutating func append(_ change: QueueChange) { changes.append(.queue(change)) }
 }

@@ -53,16 +53,18 @@ package struct AssociatedData: Equatable, Sendable {
 
     package var bytes: [UInt8] {
         var output = Array("pawl-ad1".utf8)
+        let texts = protocolName.utf8.count + network.utf8.count + sender.utf8.count + recipient.utf8.count
+        output.reserveCapacity(output.count + 1 + texts + 4 * 2 + 3 * 10)
         output.append(protection.rawValue)
-        func field(_ bytes: some Collection<UInt8>) {
+        func field(_ bytes: String.UTF8View) {
             output.append(UInt8(truncatingIfNeeded: bytes.count >> 8))
             output.append(UInt8(truncatingIfNeeded: bytes.count))
             output.append(contentsOf: bytes)
         }
         func number(_ value: UInt64) {
-            var bytes: [UInt8] = []
-            bytes.append(bigEndian: value)
-            field(bytes)
+            output.append(0)
+            output.append(8)
+            output.append(bigEndian: value)
         }
         field(protocolName.utf8)
         field(network.utf8)

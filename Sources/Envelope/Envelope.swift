@@ -81,9 +81,7 @@ package struct Envelope: Equatable, Sendable {
     ///
     /// - Parameter carrier: sets the maximum length.
     /// - Throws: ``EnvelopeError``.
-    package init(
-        _ bytes: some RandomAccessCollection<UInt8>, in carrier: Carrier = .irc
-    ) throws(EnvelopeError) {
+    package init(_ bytes: [UInt8], in carrier: Carrier = .irc) throws(EnvelopeError) {
         guard bytes.count <= carrier.maximumLength else { throw .malformed }
         (kind, sender, messageID) = try Self.header(of: bytes)
         guard bytes.count > Self.headerLength else { throw .malformed }
@@ -98,7 +96,7 @@ package struct Envelope: Equatable, Sendable {
 
     /// Reads the header of any known version.
     private static func header(
-        of bytes: some RandomAccessCollection<UInt8>
+        of bytes: [UInt8]
     ) throws(EnvelopeError) -> (kind: Kind, sender: DeviceID, messageID: MessageID) {
         guard let first = bytes.first else { throw .malformed }
         guard let version = Version(rawValue: first >> 4) else { throw .unsupportedVersion(first >> 4) }
@@ -106,7 +104,7 @@ package struct Envelope: Equatable, Sendable {
         case .first:
             guard let kind = Kind(rawValue: first & 0x0F) else { throw .unsupportedKind(first & 0x0F) }
             guard bytes.count >= headerLength else { throw .malformed }
-            func number(_ place: Int) -> UInt64 { bytes.dropFirst(place).prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }
+            func number(_ place: Int) -> UInt64 { bytes[place..<place + 8].reduce(0) { $0 << 8 | UInt64($1) } }
             return (kind, DeviceID(number(1)), MessageID(number(9)))
         }
     }

@@ -22,8 +22,15 @@ package enum CaseMapping: String, Sendable {
     }
 
     /// A folded name, as a key.
-    package func fold(_ name: some StringProtocol) -> String {
-        String(decoding: name.utf8.map(fold), as: UTF8.self)
+    package func fold(_ name: String) -> String {
+        String(unsafeUninitializedCapacity: name.utf8.count) { output in
+            var count = 0
+            for byte in name.utf8 {
+                output[count] = fold(byte)
+                count += 1
+            }
+            return count
+        }
     }
 }
 

@@ -286,16 +286,11 @@ package final class CommitThread<State: Participants>: Sendable {
     package func send(_ replies: State.Replies) {
         guard !replies.isEmpty else { return }
         // A client receives all its replies at once, so that its socket is written once.
-        var order: [ConnectionID] = []
-        var perClient: [ConnectionID: [State.Reply]] = [:]
-        for reply in replies {
-            if perClient[reply.connection] == nil { order.append(reply.connection) }
-            perClient[reply.connection, default: []].append(reply.reply)
-        }
+        let answers = State.byConnection(replies)
+        let clients = queue.withLock { queue in answers.map { queue.clients[$0.connection] } }
         var perLoop: [ObjectIdentifier: (loop: any EventLoop, calls: [@Sendable () -> Void])] = [:]
-        let clients = queue.withLock { queue in order.map { queue.clients[$0] } }
-        for (connection, client) in zip(order, clients) {
-            guard let client, let replies = perClient[connection] else { continue }
+        for ((_, replies), client) in zip(answers, clients) {
+            guard let client else { continue }
             let loop = client.eventLoop
             perLoop[ObjectIdentifier(loop), default: (loop, [])].calls.append { client.answered(replies) }
         }

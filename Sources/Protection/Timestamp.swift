@@ -1,6 +1,7 @@
 // Time is an argument throughout the protocol and logic targets.
 
 /// A point in time, as passed to the machines.
+@usableFromInline
 package struct Timestamp: Sendable, Equatable {
     /// For intervals; never decreases. In nanoseconds from an arbitrary start.
     package var monotonic: Int64

@@ -6,6 +6,7 @@
 import Synchronization
 
 /// A store whose reads wait for the commit under way, and whose commits do not.
+@usableFromInline
 package final class OrderedStore: ForwardingStore {
     private let base: any Store
     package let sharding: Sharding

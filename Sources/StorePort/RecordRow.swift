@@ -3,6 +3,7 @@
 import Protection
 
 /// The kind of a record.
+@usableFromInline
 package enum RecordKind: Int, Sendable, CaseIterable {
     /// A private prekey of a device in this vault, sealed.
     case preKey = 1

@@ -13,6 +13,7 @@ import Envelope
 package import Protection
 
 /// One part of a store.
+@usableFromInline
 package struct Shard: Hashable, Sendable, Comparable {
     package let number: UInt8
 
@@ -21,6 +22,7 @@ package struct Shard: Hashable, Sendable, Comparable {
     /// The only one of a store that is not divided.
     package static let only = Shard(0)
 
+    @usableFromInline
     package static func < (one: Shard, other: Shard) -> Bool { one.number < other.number }
 }
 
@@ -72,6 +74,7 @@ package struct Sharding: Equatable, Sendable {
 }
 
 /// Where the rows of a unit of work are.
+@usableFromInline
 package enum Placement: Hashable, Sendable {
     case shard(Shard)
     /// In tables that are not divided: devices, policies, the audit log, the counts of a gateway.

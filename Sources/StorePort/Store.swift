@@ -298,6 +298,7 @@ extension QueueChange {
 }
 
 /// Changes that are committed together or not at all.
+@usableFromInline
 package struct ChangeGroup: Sendable, Equatable {
     package var changes: [StoreChange]
     /// Where all rows of the group are.

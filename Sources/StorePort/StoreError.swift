@@ -3,6 +3,7 @@
 package import RequestQueue
 
 /// Why a store cannot be opened, read or written. Each case has its own repair.
+@usableFromInline
 package enum StoreError: Error, Equatable, Sendable {
     /// Another process has it open.
     case locked(String)

@@ -28,7 +28,7 @@ extension VaultHolding {
         let sender = try device(senderAccount, now, &unit)
         let recipient = try device(recipientAccount, now, &unit)
         let shard = vault.sharding.shard(from: senderAccount, to: recipientAccount)
-        let ends = SessionCache<Random>.ends(sender: sender.id, recipient: recipient.id, in: shard)
+        let ends = SessionCache.ends(sender: sender.id, recipient: recipient.id, in: shard)
         unit.shared = [ends.sending, ends.receiving]
         let box = try session(ends.sending, or: sender, recipient)
         let associated = vault.associatedData(senderAccount, sender.id, recipientAccount, recipient.id, id)
@@ -48,7 +48,7 @@ extension VaultHolding {
         guard let device = vault.sessionCache.device(of: recipient) else { return .failed(nil) }
         // The id in the envelope has named the shard of the job. It is authenticated: none is opened in another one.
         let shard = vault.sharding.shard(from: sender, to: recipient)
-        let ends = SessionCache<Random>.ends(sender: envelope.sender, recipient: device.id, in: shard)
+        let ends = SessionCache.ends(sender: envelope.sender, recipient: device.id, in: shard)
         guard let box = try vault.sessionCache.session(ends.receiving) else { return .failed(nil) }
         for network in vault.networks {
             let associated = vault.associatedData(

@@ -75,7 +75,7 @@ extension VaultHolding {
     private mutating func ends(
         _ sender: HostedDevice, _ recipient: HostedDevice
     ) throws -> (sending: End, receiving: End) {
-        let ends = SessionCache<Random>.ends(
+        let ends = SessionCache.ends(
             sender: sender.id, recipient: recipient.id,
             in: vault.sharding.shard(from: sender.account, to: recipient.account))
         for isNew in [false, true] {
@@ -107,7 +107,7 @@ extension VaultHolding {
         let outlives = vault.historyRetention > 0 && job.sender.isVerified && job.conversation.isVerified
         let expiry = vault.historyRetention > 0 ? now.wall + vault.historyRetention : .max
         if outlives {
-            let label = Vault<Random>.label(ofKey: id, digest, job.conversation, expiry)
+            let label = Vault.label(ofKey: id, digest, job.conversation, expiry)
             let sealed = try vault.sealer.seal(key, label: label, random: &vault.sessionCache.random)
             unit.changes.append(
                 .putContentKey(ContentKeyRow(message: id, digest: digest, expiresAt: expiry, sealedKey: sealed)))

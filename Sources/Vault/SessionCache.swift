@@ -22,7 +22,7 @@ package final class SessionBox {
 }
 
 /// Loads, makes and seals devices and sessions.
-package struct SessionCache<Random: RandomSource> {
+package struct SessionCache {
     /// Ours: sessions in memory, about 1 KB each. Further ones are loaded from the store when they are needed.
     static var sessionLimit: Int { 50_000 }
 
@@ -32,15 +32,15 @@ package struct SessionCache<Random: RandomSource> {
 
     private let sealer: StorageSealer
     private let store: any Store
-    package var random: Random
+    package var random: VaultRandomSource
     private var devices: [AccountID: HostedDevice] = [:]
     private var owners: [DeviceID: AccountID] = [:]
     private var sessions: [SessionID: SessionBox] = [:]
     /// Sessions that have changed since they were last written.
     private var dirty: Set<SessionID> = []
 
-    package init(sealer: StorageSealer, store: any Store, random: Random) {
-        (self.sealer, self.store, self.random) = (sealer, store, random)
+    package init(sealer: StorageSealer, store: any Store, random: some RandomSource) {
+        (self.sealer, self.store, self.random) = (sealer, store, VaultRandomSource(random))
     }
 
     // MARK: Devices
@@ -216,8 +216,8 @@ package struct SessionCache<Random: RandomSource> {
     }
 
     /// The rows of all sessions that changed, each as a group of its own.
-    package mutating func takeChanges() throws -> [(SessionID, StoreChange)] {
-        var rows: [(SessionID, StoreChange)] = []
+    package mutating func takeChanges() throws -> [(row: SessionID, group: ChangeGroup)] {
+        var rows: [(row: SessionID, group: ChangeGroup)] = []
         rows.reserveCapacity(dirty.count)
         guard !dirty.isEmpty else { return rows }
         var bytes: [UInt8] = []
@@ -229,7 +229,8 @@ package struct SessionCache<Random: RandomSource> {
             box.sessions.serialize(into: &bytes)
             box.fence += 1
             let sealed = try sealer.seal(bytes, label: Self.label(id, fence: box.fence), random: &random)
-            rows.append((id, .putSession(SessionRow(id: id, fence: box.fence, sealedState: sealed))))
+            let row = SessionRow(id: id, fence: box.fence, sealedState: sealed)
+            rows.append((id, ChangeGroup([.putSession(row)], in: .shard(id.shard))))
         }
         dirty.removeAll(keepingCapacity: true)
         return rows

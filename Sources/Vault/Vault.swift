@@ -42,7 +42,7 @@ package struct RaisedLatch: Sendable {
 }
 
 /// Hosted devices and their sessions, and the conversations that they protect. One thread at a time uses it.
-package struct Vault<Random: RandomSource> {
+package struct Vault {
     /// Upper bound of `message.count - plaintext.count` for an established session, in bytes.
     package static var ratchetOverhead: Int { Session.maximumOverhead }
 
@@ -56,7 +56,7 @@ package struct Vault<Random: RandomSource> {
     package var sharding: Sharding { store.sharding }
     package let sealer: StorageSealer
     package let latches: LatchTable
-    package var sessionCache: SessionCache<Random>
+    package var sessionCache: SessionCache
     /// Conversations whose latch is raised, uncommitted ones included.
     package var conversations: Set<ConversationID> = []
     /// The message that has raised the latch of a conversation, as long as it is the only one sealed there.
@@ -75,7 +75,7 @@ package struct Vault<Random: RandomSource> {
     /// - Throws: ``StoreError`` if a device cannot be unsealed.
     package init(
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
-        random: Random, contents: StoreContents, ended: inout Set<AccountID>
+        random: some RandomSource, contents: StoreContents, ended: inout Set<AccountID>
     ) throws(StoreError) {
         (self.network, self.carrier, self.sealer, self.latches) = (network, carrier, sealer, latches)
         self.store = OrderedStore(store)

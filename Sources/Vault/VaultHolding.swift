@@ -2,15 +2,14 @@
 
 package import CommitLoop
 package import Devices
-package import DoubleRatchet
+import DoubleRatchet
 package import Envelope
 package import Protection
 package import StorePort
 
 /// Participants that contain a vault.
 package protocol VaultHolding: Participants where SharedRow == SessionID {
-    associatedtype Random: RandomSource
-    var vault: Vault<Random> { get set }
+    var vault: Vault { get set }
     /// Whether a remote device is published under an id; hosted devices get other ids.
     var isPublished: (DeviceID) -> Bool { get }
 }
@@ -18,7 +17,7 @@ package protocol VaultHolding: Participants where SharedRow == SessionID {
 extension VaultHolding {
     package var store: OrderedStore { vault.store }
 
-    package mutating func sharedChanges() throws -> [(row: SessionID, change: StoreChange)] {
+    package mutating func sharedChanges() throws -> [(row: SessionID, group: ChangeGroup)] {
         try vault.sessionCache.takeChanges()
     }
 

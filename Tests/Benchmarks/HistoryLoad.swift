@@ -88,7 +88,7 @@ struct HistoryLoad: ParsableCommand {
 /// Participants with a vault, used as the commit thread uses them.
 private struct History {
     private let store: SQLiteStore
-    private var vault: JSONParticipants<SystemRandomSource>
+    private var vault: JSONParticipants
     private var writtenCount = 0
 
     init(_ store: SQLiteStore) throws {
@@ -97,7 +97,7 @@ private struct History {
         self.vault = try JSONParticipants(
             network: "benchmark", sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
             latches: LatchTable(), writes: WriteTables(keys: WriteKeys(secret: [])),
-            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""),
+            queue: JSONParticipants.queueSettings(host: ""),
             historyRetention: 365 * 86_400_000, now: Self.now,
             random: SystemRandomSource(), changes: &changes)
         _ = try store.commit([changes])

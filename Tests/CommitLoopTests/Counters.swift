@@ -184,16 +184,17 @@ struct Counters: Participants {
         }
     }
 
-    mutating func close(_: inout [Unit], now: Timestamp) -> (closing: Int, changes: [StoreChange]) {
+    mutating func close(_: inout [Unit], now: Timestamp) -> (closing: Int, group: ChangeGroup) {
         journal.append("close")
         writtenBefore = writtenNumber
-        guard lastNumber != writtenNumber else { return (lastNumber, []) }
+        guard lastNumber != writtenNumber else { return (lastNumber, ChangeGroup([], in: .several)) }
         writtenNumber = lastNumber
         let row = RecordRow(kind: .sent, name: "number", value: Self.bytes(lastNumber))
-        return (lastNumber, closesStale ? [.putRecord(row), .putSession(Self.taken)] : [.putRecord(row)])
+        let changes: [StoreChange] = closesStale ? [.putRecord(row), .putSession(Self.taken)] : [.putRecord(row)]
+        return (lastNumber, ChangeGroup(changes, in: .several))
     }
 
-    mutating func sharedChanges() throws -> [(row: Int, change: StoreChange)] {
+    mutating func sharedChanges() throws -> [(row: Int, group: ChangeGroup)] {
         journal.append("seal \(dirty.sorted())")
         if cannotSeal { throw CannotSeal() }
         defer { dirty = [] }
@@ -201,10 +202,9 @@ struct Counters: Participants {
             wheels[number]?.fence += 1
             guard let wheel = wheels[number] else { return nil }
             let state = Self.bytes(wheel.turns)
-            return (
-                number,
-                .putSession(SessionRow(id: Self.session(number), fence: wheel.fence, sealedState: state))
-            )
+            let id = Self.session(number)
+            let row = SessionRow(id: id, fence: wheel.fence, sealedState: state)
+            return (number, ChangeGroup([.putSession(row)], in: .shard(id.shard)))
         }
     }
 

@@ -47,7 +47,7 @@ import Testing
         #expect(throws: EnvelopeError.malformed) { try Envelope([UInt8]()) }
         #expect(throws: EnvelopeError.unsupportedKind(7)) { try Envelope([0x17] + sample.bytes.dropFirst()) }
         for length in 1...17 {
-            #expect(throws: EnvelopeError.malformed) { try Envelope(sample.bytes.prefix(length)) }
+            #expect(throws: EnvelopeError.malformed) { try Envelope(Array(sample.bytes.prefix(length))) }
         }
         #expect(throws: EnvelopeError.malformed) {
             try Envelope(sample.bytes + [UInt8](repeating: 0, count: Carrier.irc.maximumLength))

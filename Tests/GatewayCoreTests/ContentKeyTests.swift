@@ -34,7 +34,7 @@ import Vault
     /// Each of them is in it: a sealed key opens in its own place alone.
     @Test func aPlaceIsOneMessages() {
         func place(_ id: UInt64, _ envelope: UInt8, _ room: String, _ expiry: Int64) -> String {
-            Vault<SeededSource>.label(
+            Vault.label(
                 ofKey: MessageID(id), EnvelopeDigest(of: [envelope]), .room(room), expiry)
         }
         let places = [

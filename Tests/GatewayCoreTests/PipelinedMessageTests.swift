@@ -16,7 +16,7 @@ import Vault
 @Suite struct PipelinedMessageTests {
     private static let now = Timestamp(monotonic: 1_000_000_000, wall: 1_700_000_000_000)
 
-    private static func participants(_ store: InMemoryStore, seed: UInt64) throws -> IRCParticipants<SeededSource> {
+    private static func participants(_ store: InMemoryStore, seed: UInt64) throws -> IRCParticipants {
         var changes: [StoreChange] = []
         let participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,

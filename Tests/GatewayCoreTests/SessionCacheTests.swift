@@ -13,12 +13,12 @@ import Vault
     private let id = SessionID(owner: DeviceID(2), peer: DeviceID(4), in: .only)
     private let data: [UInt8] = [1]
 
-    private func sessionCache(_ seed: UInt64) -> SessionCache<SeededSource> {
+    private func sessionCache(_ seed: UInt64) -> SessionCache {
         SessionCache(sealer: sealer, store: store, random: SeededSource(seed: seed))
     }
 
-    private func commit(_ sessionCache: inout SessionCache<SeededSource>) throws {
-        _ = try store.commit(try sessionCache.takeChanges().map { [$0.1] })
+    private func commit(_ sessionCache: inout SessionCache) throws {
+        _ = try store.commit(try sessionCache.takeChanges().map(\.group))
     }
 
     /// Two ends of an established session; the first is the keeper's.

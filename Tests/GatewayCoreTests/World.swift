@@ -52,8 +52,8 @@ final class World {
     let environment: IRCEnvironment
     let store: InMemoryStore
     /// Most jobs go through it in two batches: one is being committed while the next one is prepared.
-    private var pipeline: CommitPipeline<IRCParticipants<SeededSource>>
-    var participants: IRCParticipants<SeededSource> {
+    private var pipeline: CommitPipeline<IRCParticipants>
+    var participants: IRCParticipants {
         get { pipeline.participants }
         set { pipeline.participants = newValue }
     }
@@ -324,7 +324,7 @@ final class World {
         }
     }
 
-    private func answer(_ replies: IRCParticipants<SeededSource>.Replies) {
+    private func answer(_ replies: IRCParticipants.Replies) {
         for reply in replies {
             guard let client = clients.values.first(where: { $0.machine.id == reply.connection }) else { continue }
             run(client) { client.machine.answered(reply.reply, at: self.now, $0) }

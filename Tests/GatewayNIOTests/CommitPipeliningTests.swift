@@ -67,10 +67,10 @@ import Vault
             }
         }
 
-        mutating func close(_: inout [UnitOfWork<Self>], now: Timestamp) -> (closing: Void, changes: [StoreChange]) {
-            ((), [])
+        mutating func close(_: inout [UnitOfWork<Self>], now: Timestamp) -> (closing: Void, group: ChangeGroup) {
+            ((), ChangeGroup([], in: .several))
         }
-        mutating func sharedChanges() -> [(row: Int, change: StoreChange)] { [] }
+        mutating func sharedChanges() -> [(row: Int, group: ChangeGroup)] { [] }
         mutating func closed(_: Void, isCommitted: Bool, now: Timestamp) {}
         mutating func settled(_: Void, isCommitted: Bool, now: Timestamp) -> Replies { [] }
         mutating func drop(_ rows: some Sequence<Int>) {}
@@ -216,7 +216,7 @@ import Vault
 
     // MARK: With a vault
 
-    private typealias Vaulted = IRCParticipants<SystemRandomSource>
+    private typealias Vaulted = IRCParticipants
 
     private static func participants(_ store: any Store) throws -> Vaulted {
         var changes: [StoreChange] = []

@@ -2,7 +2,7 @@
 
 package import CommitLoop
 import Devices
-package import DoubleRatchet
+import DoubleRatchet
 package import Envelope
 package import JSONGateway
 package import Protection
@@ -41,8 +41,8 @@ package final class HistoryWorld {
     private let open: () throws -> any Store
     private let carrier: Carrier
     package private(set) var store: WatchedStore
-    private var pipeline: CommitPipeline<JSONParticipants<SystemRandomSource>>!
-    private var participants: JSONParticipants<SystemRandomSource>! {
+    private var pipeline: CommitPipeline<JSONParticipants>!
+    private var participants: JSONParticipants! {
         get { pipeline?.participants }
         set { pipeline = newValue.map { CommitPipeline($0) } }
     }
@@ -71,7 +71,7 @@ package final class HistoryWorld {
             network: network, carrier: carrier ?? self.carrier,
             sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store, latches: latches,
             writes: WriteTables(keys: WriteKeys(secret: [])),
-            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""), historyRetention: retention, now: now,
+            queue: JSONParticipants.queueSettings(host: ""), historyRetention: retention, now: now,
             random: SystemRandomSource(), changes: &changes)
         participants.vault.earlierNetworks = earlier
         _ = try store.commit([changes])
@@ -97,19 +97,19 @@ package final class HistoryWorld {
     }
 
     /// Does jobs as one batch, in two steps.
-    package func perform(_ jobs: [JSONJob]) -> CommitBatch<JSONParticipants<SystemRandomSource>> {
+    package func perform(_ jobs: [JSONJob]) -> CommitBatch<JSONParticipants> {
         participants.prepare(jobs, now: now)
     }
 
-    package func settle(_ batch: CommitBatch<JSONParticipants<SystemRandomSource>>, _ committed: [StoreError?]?)
+    package func settle(_ batch: CommitBatch<JSONParticipants>, _ committed: [StoreError?]?)
         -> [JSONReply]
     {
         replies(participants.complete(batch, committed: committed, now: now))
     }
 
     /// Without the turns of the queue, which has nothing to do here.
-    private func replies(_ replies: JSONParticipants<SystemRandomSource>.Replies) -> [JSONReply] {
-        replies.filter { $0.connection != JSONParticipants<SystemRandomSource>.sender }.map(\.reply)
+    private func replies(_ replies: JSONParticipants.Replies) -> [JSONReply] {
+        replies.filter { $0.connection != JSONParticipants.sender }.map(\.reply)
     }
 
     package func job(

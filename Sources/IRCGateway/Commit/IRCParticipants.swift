@@ -13,7 +13,7 @@ package import StorePort
 package import Vault
 
 /// The state behind the store of an IRC gateway. One thread at a time uses it.
-package struct IRCParticipants<Random: RandomSource> {
+package struct IRCParticipants {
     /// Ours: how long a message may remain unopened before its sender is notified. In milliseconds.
     package static var unopenedAge: Int64 { 20_000 }
 
@@ -31,7 +31,7 @@ package struct IRCParticipants<Random: RandomSource> {
         var relayedAt: UInt64?
     }
 
-    package var vault: Vault<Random>
+    package var vault: Vault
     let rooms: RoomTable
     let openedMessages: OpenedMessages
     let outbox: OutboxTables
@@ -94,7 +94,7 @@ package struct IRCParticipants<Random: RandomSource> {
     package init(
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
         rooms: RoomTable, openedMessages: OpenedMessages, outbox: OutboxTables = OutboxTables(), requestAge: Int64,
-        pendingLimit: Int, now: Timestamp, random: Random, role: IRCRole,
+        pendingLimit: Int, now: Timestamp, random: some RandomSource, role: IRCRole,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
@@ -222,9 +222,9 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
 
     package mutating func close(
         _ units: inout [Unit], now: Timestamp
-    ) -> (closing: QueueBatch, changes: [StoreChange]) {
+    ) -> (closing: QueueBatch, group: ChangeGroup) {
         let batch = turnQueue(now)
-        return (batch, [StoreChange](batch, to: &units))
+        return (batch, ChangeGroup(batch, to: &units))
     }
 
     package mutating func closed(_ batch: QueueBatch, isCommitted: Bool, now: Timestamp) {

@@ -219,7 +219,7 @@ extension IRCParticipants {
         let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         let opened = "its recipient has opened it already."
         guard copies[key] == nil else { return opened }
-        let ends = SessionCache<Random>.ends(
+        let ends = SessionCache.ends(
             sender: envelope.sender, recipient: device.id, in: vault.sharding.shard(from: sender, to: recipient))
         guard let box = try? vault.sessionCache.session(ends.receiving) else {
             return "there is no session between the two any more."

@@ -35,7 +35,7 @@ extension IRCParticipants {
             let id = MessageID(requestIDs.next(in: shard, at: now))
             let envelope: Envelope
             if !isSidecar {
-                let plaintext = try padded(job.body, besides: Vault<Random>.ratchetOverhead, capacity: job.capacity)
+                let plaintext = try padded(job.body, besides: Vault.ratchetOverhead, capacity: job.capacity)
                 envelope = try seal(plaintext, from: job.sender, to: job.recipient, id, now, &unit)
             } else if let room = job.recipient.roomName {
                 envelope = try roomEnvelope(job, room, id, &unit)

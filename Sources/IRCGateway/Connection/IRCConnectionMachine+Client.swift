@@ -177,7 +177,7 @@ extension IRCConnectionMachine {
         let parameters = line.parameters
         guard let last = parameters.last else { return }
         for nick in line.string(last).split(separator: ",") {
-            services.clientAsked(about: support.caseMapping.fold(nick))
+            services.clientAsked(about: support.caseMapping.fold(String(nick)))
         }
     }
 

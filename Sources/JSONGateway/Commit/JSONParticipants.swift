@@ -13,8 +13,8 @@ package import StorePort
 package import Vault
 
 /// The state behind the store of a JSON gateway. One thread at a time uses it.
-package struct JSONParticipants<Random: RandomSource> {
-    package var vault: Vault<Random>
+package struct JSONParticipants {
+    package var vault: Vault
     package var directory: Directory?
     package let directoryCache: DirectoryCache
     package var mailboxes: Mailboxes
@@ -46,7 +46,7 @@ package struct JSONParticipants<Random: RandomSource> {
     package init(
         network: String, carrier: Carrier = .json, sealer: StorageSealer, store: any Store, latches: LatchTable,
         traces: RequestTraces = RequestTraces(), writes: WriteTables, queue settings: QueueMachine.Settings,
-        historyRetention: Int64, held: [AccountID] = [], now: Timestamp, random: Random,
+        historyRetention: Int64, held: [AccountID] = [], now: Timestamp, random: some RandomSource,
         directory: DirectoryCache = DirectoryCache(), changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
@@ -163,10 +163,10 @@ extension JSONParticipants: VaultHolding, MailHolding {
 
     package mutating func close(
         _ units: inout [Unit], now: Timestamp
-    ) -> (closing: QueueClosing, changes: [StoreChange]) {
+    ) -> (closing: QueueClosing, group: ChangeGroup) {
         let batch = queue.turn(now: now.queueTime)
         defer { (answers, batchWrites) = ([], [:]) }
-        return (QueueClosing(batch: batch, answers: answers), [StoreChange](batch, to: &units))
+        return (QueueClosing(batch: batch, answers: answers), ChangeGroup(batch, to: &units))
     }
 
     package mutating func closed(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) {

@@ -18,7 +18,7 @@ import StorePort
 
 /// The IRC side of a running gateway.
 struct IRCFront: ChatFront {
-    typealias Thread = CommitThread<IRCParticipants<SystemRandomSource>>
+    typealias Thread = CommitThread<IRCParticipants>
 
     let thread: Thread
     let environment: IRCEnvironment

@@ -19,7 +19,7 @@ import StorePort
 
 /// The JSON side of a running gateway.
 struct JSONFront: ChatFront {
-    typealias Thread = CommitThread<JSONParticipants<SystemRandomSource>>
+    typealias Thread = CommitThread<JSONParticipants>
 
     let thread: Thread
     let backend: JSONBackend

@@ -42,7 +42,7 @@ struct JSONBackend: Sendable {
 
     /// The queue's settings.
     static func queueSettings(_ configuration: PawlConfiguration) -> QueueMachine.Settings {
-        var settings = JSONParticipants<SystemRandomSource>.queueSettings(host: host(configuration.upstream.url))
+        var settings = JSONParticipants.queueSettings(host: host(configuration.upstream.url))
         settings.limits.requestsPerTenant = configuration.limits.pendingRequestsPerAccount
         settings.limits.age = configuration.queueRequestAge.milliseconds
         return settings
@@ -71,7 +71,7 @@ struct JSONBackend: Sendable {
     ) {
         (self.environment, self.meters) = (environment, meters)
         let driver = CommitLoopQueue(on: sender.eventLoop, thread: thread, clock: SystemClock.now)
-        thread.register(driver, as: JSONParticipants<SystemRandomSource>.sender)
+        thread.register(driver, as: JSONParticipants.sender)
         writes = WriteQueue(
             store: store.queueTables, driver: driver, host: Self.host(configuration.upstream.url),
             credentials: credentials, sender: sender, environment: environment,

@@ -37,8 +37,8 @@ final class JSONWorld {
     let environment: JSONEnvironment
     let backend: JSONBackend
     let store: InMemoryStore
-    private var pipeline: CommitPipeline<JSONParticipants<SeededSource>>
-    var participants: JSONParticipants<SeededSource> {
+    private var pipeline: CommitPipeline<JSONParticipants>
+    var participants: JSONParticipants {
         get { pipeline.participants }
         set { pipeline.participants = newValue }
     }
@@ -75,7 +75,7 @@ final class JSONWorld {
             answerLimit: 64 << 20)
         environment.accounts.adopt(try store.evidence(limit: 1000))
         var changes: [StoreChange] = []
-        var settings = JSONParticipants<SeededSource>.queueSettings(host: "backend")
+        var settings = JSONParticipants.queueSettings(host: "backend")
         if let requestsPerAccount { settings.limits.requestsPerTenant = requestsPerAccount }
         let participants = try JSONParticipants(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
@@ -126,7 +126,7 @@ final class JSONWorld {
                 replies.append(reply.reply)
                 continue
             }
-            #expect(reply.connection == JSONParticipants<SeededSource>.sender)
+            #expect(reply.connection == JSONParticipants.sender)
             attempts += turn.batch?.dispatches ?? []
         }
         return replies

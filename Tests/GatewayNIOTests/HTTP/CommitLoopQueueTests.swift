@@ -85,7 +85,7 @@ import Testing
         tenant: AccountID.services("alice").text, lane: "room")
 
     private static func machine() -> QueueMachine {
-        QueueMachine(JSONParticipants<SystemRandomSource>.queueSettings(host: "backend"), lease: 1)
+        QueueMachine(JSONParticipants.queueSettings(host: "backend"), lease: 1)
     }
 
     /// A batch that accepts one request, with this token.
@@ -259,7 +259,7 @@ import Testing
 
     /// The queue of participants over a store in memory.
     private final class World: Sendable {
-        typealias State = JSONParticipants<SystemRandomSource>
+        typealias State = JSONParticipants
 
         let store = InMemoryStore()
         let failures = Recorder<StoreError>()

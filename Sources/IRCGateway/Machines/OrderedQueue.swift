@@ -1,50 +1,40 @@
 // The order of one connection: no entry overtakes one that waits for its commit.
 
-package import DequeModule
+import DequeModule
 
 /// A queue of entries that are ready or wait for a ticket to be resolved; returns them in order.
 ///
-/// Its members are inlinable: every line passes through a lane, and a generic that is not specialised costs more than
-/// the rest of that path.
-package struct OrderedQueue<Ready> {
+/// It is in the target that uses it: every line passes through a lane, and a generic of another target is not specialised.
+struct OrderedQueue<Ready> {
     /// Identifies an entry that is not ready yet.
-    package typealias Ticket = UInt64
+    typealias Ticket = UInt64
 
-    @usableFromInline
-    package enum Entry {
+    private enum Entry {
         case ready(Ready)
         case waiting(Ticket)
     }
 
-    @usableFromInline
-    package var entries: Deque<Entry> = []
-    @usableFromInline
-    package var nextTicket: Ticket = 1
+    private var entries: Deque<Entry> = []
+    private var nextTicket: Ticket = 1
 
-    @inlinable
-    package init() {}
+    init() {}
 
-    @inlinable
-    package var isEmpty: Bool { entries.isEmpty }
-    @inlinable
-    package var count: Int { entries.count }
+    var isEmpty: Bool { entries.isEmpty }
+    var count: Int { entries.count }
 
-    @inlinable
-    package mutating func append(_ ready: Ready) {
+    mutating func append(_ ready: Ready) {
         entries.append(.ready(ready))
     }
 
     /// Reserves the next position for a later answer.
-    @inlinable
-    package mutating func reserve() -> Ticket {
+    mutating func reserve() -> Ticket {
         defer { nextTicket += 1 }
         entries.append(.waiting(nextTicket))
         return nextTicket
     }
 
     /// Puts the answers in the reserved position; an empty array removes it. An unknown ticket changes nothing.
-    @inlinable
-    package mutating func resolve(_ ticket: Ticket, with answers: [Ready]) {
+    mutating func resolve(_ ticket: Ticket, with answers: [Ready]) {
         let place = entries.firstIndex { entry in
             if case .waiting(let waiting) = entry { return waiting == ticket }
             return false
@@ -58,44 +48,39 @@ package struct OrderedQueue<Ready> {
     }
 
     /// The front entry if it is ready, else nil.
-    @inlinable
-    package var first: Ready? {
+    var first: Ready? {
         if case .ready(let ready) = entries.first { return ready }
         return nil
     }
 
     /// Removes and returns the front entry if it is ready, else returns nil.
-    @inlinable
-    package mutating func popFirst() -> Ready? {
+    mutating func popFirst() -> Ready? {
         guard case .ready(let ready) = entries.first else { return nil }
         entries.removeFirst()
         return ready
     }
 
     /// Replaces the front entry if it is ready.
-    @inlinable
-    package mutating func replaceFirst(_ ready: Ready) {
+    mutating func replaceFirst(_ ready: Ready) {
         guard case .ready = entries.first else { return }
         entries[entries.startIndex] = .ready(ready)
     }
 
     /// Reserves the position in front of all entries.
-    @inlinable
-    package mutating func reserveFirst() -> Ticket {
+    mutating func reserveFirst() -> Ticket {
         defer { nextTicket += 1 }
         entries.prepend(.waiting(nextTicket))
         return nextTicket
     }
 
     /// Inserts entries at the front, or behind a ready front entry that has to stay in front.
-    package mutating func insertFirst(_ ready: [Ready], unlessFront staysInFront: (Ready) -> Bool) {
+    mutating func insertFirst(_ ready: [Ready], unlessFront staysInFront: (Ready) -> Bool) {
         let place = first.map(staysInFront) == true ? 1 : 0
         entries.insert(contentsOf: ready.map(Entry.ready), at: entries.startIndex + place)
     }
 
     /// Removes and returns the ready entries that match, in order.
-    @inlinable
-    package mutating func removeReady(where fits: (Ready) -> Bool) -> [Ready] {
+    mutating func removeReady(where fits: (Ready) -> Bool) -> [Ready] {
         var taken: [Ready] = []
         entries.removeAll { entry in
             guard case .ready(let ready) = entry, fits(ready) else { return false }
