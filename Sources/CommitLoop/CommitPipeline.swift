@@ -36,7 +36,7 @@ package struct CommitPipeline<State: Participants> {
 
     private struct Batch {
         var commit: CommitBatch<State>
-        var jobs: [State.Job]
+        var jobs: [[State.Job]]
     }
 
     private enum Stage {
@@ -56,8 +56,8 @@ package struct CommitPipeline<State: Participants> {
 
     package var participants: State
     private var stage = Stage.idle
-    /// The open batch: its jobs, and the unit of each.
-    private var jobs: [State.Job] = []
+    /// The open batch: its jobs as they came, and the unit of each.
+    private var jobs: [[State.Job]] = []
     private var units: [UnitOfWork<State>] = []
     /// Whether units of the open batch were rolled back and their jobs have to be prepared again.
     private var isTakenBack = false
@@ -69,14 +69,14 @@ package struct CommitPipeline<State: Participants> {
     package var isCommitting: Bool { if case .committing = stage { true } else { false } }
 
     /// How many jobs are prepared and not yet part of a commit.
-    package var openJobs: Int { jobs.count }
+    package var openJobs: Int { units.count }
 
     /// How many of these jobs can be prepared now, from the first one on.
-    package func room(for waiting: some Collection<State.Job>) -> Int {
-        let room = Self.batchLimit - jobs.count
+    package func room(for waiting: ArraySlice<State.Job>) -> Int {
+        let room = Self.batchLimit - units.count
         switch stage {
         case .idle: return min(waiting.count, room)
-        case .committing: return waiting.prefix(room).prefix { participants.lookahead(of: $0) != .none }.count
+        case .committing: return participants.countAhead(waiting.prefix(room))
         case .lost: return 0
         }
     }
@@ -84,7 +84,7 @@ package struct CommitPipeline<State: Participants> {
     /// Prepares jobs, no more than there is ``room(for:)``.
     package mutating func prepare(_ new: [State.Job], now: Timestamp) {
         participants.prepare(new, into: &units, now: now)
-        if jobs.isEmpty { jobs = new } else { jobs += new }
+        jobs.append(new)
     }
 
     /// Ends the open batch.
@@ -92,8 +92,8 @@ package struct CommitPipeline<State: Participants> {
     /// - Returns: the groups to commit, whose outcome goes to ``ended(_:now:)``; nil if there is nothing to commit, or if
     ///   a commit is under way.
     package mutating func close(now: Timestamp) -> [ChangeGroup]? {
-        guard case .idle = stage, !jobs.isEmpty else { return nil }
-        var (jobs, units): ([State.Job], [UnitOfWork<State>]) = ([], [])
+        guard case .idle = stage, !units.isEmpty else { return nil }
+        var (jobs, units): ([[State.Job]], [UnitOfWork<State>]) = ([], [])
         swap(&jobs, &self.jobs)
         swap(&units, &self.units)
         let batch = Batch(commit: participants.batch(of: consume units, now: now), jobs: jobs)
@@ -125,8 +125,9 @@ package struct CommitPipeline<State: Participants> {
             (jobs, units) = ([], [])
             return nil
         }
-        isTakenBack = !jobs.isEmpty
-        participants.takeBack(zip(jobs, units).filter { participants.lookahead(of: $0.0) == .repeated }.map(\.1), now)
+        isTakenBack = !units.isEmpty
+        let repeated = zip(jobs.joined(), units).filter { participants.lookahead(of: $0.0) == .repeated }
+        participants.takeBack(repeated.map(\.1), now)
         return nil
     }
 
@@ -137,14 +138,14 @@ package struct CommitPipeline<State: Participants> {
         var ended: [Ended] = []
         swap(&ended, &self.ended)
         for batch in ended {
-            if let failure = batch.failure { result.failures.append((failure, batch.batch.jobs)) }
+            if let failure = batch.failure { result.failures.append((failure, Array(batch.batch.jobs.joined()))) }
             let replies = participants.complete(batch.batch.commit, committed: batch.committed, now: now)
             if result.replies.isEmpty { result.replies = replies } else { result.replies += replies }
         }
         guard isTakenBack else { return result }
         isTakenBack = false
-        for index in jobs.indices where participants.lookahead(of: jobs[index]) == .repeated {
-            units[index] = participants.unit(of: jobs[index], now: now)
+        for (index, job) in jobs.joined().enumerated() where participants.lookahead(of: job) == .repeated {
+            units[index] = participants.unit(of: job, now: now)
         }
         return result
     }

@@ -59,6 +59,9 @@ package protocol Participants: SendableMetatype {
 
     // MARK: For each job of a batch
 
+    /// How many of these jobs can be prepared ahead, from the first one on.
+    func countAhead(_ jobs: ArraySlice<Job>) -> Int
+
     /// Prepares jobs in their order, and adds the unit of each.
     mutating func prepare(_ jobs: [Job], into units: inout [UnitOfWork<Self>], now: Timestamp)
 
@@ -128,6 +131,12 @@ extension Participants {
         var units: [Unit] = []
         prepare(jobs, into: &units, now: now)
         return batch(of: consume units, now: now)
+    }
+
+    @inlinable
+    package func countAhead(_ jobs: ArraySlice<Job>) -> Int {
+        for index in jobs.indices where lookahead(of: jobs[index]) == .none { return index - jobs.startIndex }
+        return jobs.count
     }
 
     @inlinable

@@ -60,20 +60,40 @@ package struct UnitOfWork<State: Participants> {
     /// The reply if the unit is not committed.
     package var failure: (connection: ConnectionID, reply: State.Reply)?
     @usableFromInline
-    var completions: [Completion] = []
+    var completions = Few<OnCommit>()
     @usableFromInline
-    var rollbacks: [Rollback] = []
+    var rollbacks = Few<OnRollback>()
+
+    /// A structure around the closure: as an element of a generic type, a closure alone would get a second context.
+    @usableFromInline
+    struct OnCommit {
+        @usableFromInline
+        let action: Completion
+
+        @inlinable
+        init(_ action: @escaping Completion) { self.action = action }
+    }
+
+    /// As ``OnCommit``.
+    @usableFromInline
+    struct OnRollback {
+        @usableFromInline
+        let action: Rollback
+
+        @inlinable
+        init(_ action: @escaping Rollback) { self.action = action }
+    }
 
     @inlinable
     package init(in placement: Placement) { self.placement = placement }
 
     /// Adds an action after the commit. Completions run in the order in which they were added.
     @inlinable
-    package mutating func onCommit(_ completion: @escaping Completion) { completions.append(completion) }
+    package mutating func onCommit(_ completion: @escaping Completion) { completions.append(OnCommit(completion)) }
 
     /// Adds an action for a unit that is not committed. Rollbacks run in the reverse order.
     @inlinable
-    package mutating func onRollback(_ rollback: @escaping Rollback) { rollbacks.append(rollback) }
+    package mutating func onRollback(_ rollback: @escaping Rollback) { rollbacks.append(OnRollback(rollback)) }
 
     /// Cancels the job while it is prepared: drops its rows and completions, and runs its rollbacks.
     ///
@@ -93,13 +113,15 @@ package struct UnitOfWork<State: Participants> {
     /// Runs the rollbacks, each once.
     mutating func rollBack(_ state: inout State, _ cause: RollbackCause, _ replies: inout Replies, _ now: Timestamp) {
         let rollbacks = rollbacks
-        (self.rollbacks, completions) = ([], [])
-        for rollback in rollbacks.reversed() { rollback(&state, cause, &replies, now) }
+        (self.rollbacks, completions) = (Few(), Few())
+        for rollback in rollbacks.rest.reversed() { rollback.action(&state, cause, &replies, now) }
+        rollbacks.first?.action(&state, cause, &replies, now)
     }
 
     @inlinable
     func complete(_ state: inout State, _ replies: inout Replies, _ now: Timestamp) {
-        for completion in completions { completion(&state, &replies, now) }
+        completions.first?.action(&state, &replies, now)
+        for completion in completions.rest { completion.action(&state, &replies, now) }
         if let reply { replies.append(.init(connection: reply.connection, reply: reply.reply)) }
     }
 }

@@ -88,7 +88,12 @@ package final class Roster: Sendable {
     /// The nicks of an account that the backend knows now, as written and sorted.
     package func nicks(of account: AccountID) -> [String] {
         state.withLock { state in
-            state.entries(of: account).filter(\.isPresent).map(\.nick).sorted()
+            var nicks: [String] = []
+            for nick in (state.byAccount[account] ?? [:]).values {
+                if let entry = state.byNick[nick], entry.isPresent { nicks.append(entry.nick) }
+            }
+            if nicks.count > 1 { nicks.sort() }
+            return nicks
         }
     }
 
@@ -113,8 +118,8 @@ package final class Roster: Sendable {
     /// Whether all connections of an account are in an outage of the backend; false if it has none.
     package func isSuspended(_ account: AccountID) -> Bool {
         state.withLock { state in
-            let entries = state.entries(of: account)
-            return !entries.isEmpty && entries.allSatisfy { !$0.isPresent }
+            guard let nicks = state.byAccount[account], !nicks.isEmpty else { return false }
+            return nicks.values.allSatisfy { state.byNick[$0]?.isPresent == false }
         }
     }
 

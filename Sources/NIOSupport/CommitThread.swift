@@ -40,7 +40,7 @@ package final class CommitThread<State: Participants>: Sendable {
     private static var handful: Int { 16 }
 
     private struct Queue {
-        var jobs: [State.Job] = []
+        var jobs = JobQueue<State.Job>()
         var isRunning = false
         var isStopped = false
         var clients: [ConnectionID: Client] = [:]
@@ -49,17 +49,6 @@ package final class CommitThread<State: Participants>: Sendable {
         var handedOver = HandedOver.none
         /// The number of jobs at which the thread is signalled during a commit.
         var threshold = Int.max
-
-        /// Removes the first jobs.
-        mutating func take(_ count: Int) -> [State.Job] {
-            guard count < jobs.count else {
-                defer { jobs = [] }
-                return jobs
-            }
-            let taken = Array(jobs.prefix(count))
-            jobs.removeFirst(count)
-            return taken
-        }
     }
 
     /// A commit on the other thread. It takes a number of nanoseconds.
@@ -123,7 +112,7 @@ package final class CommitThread<State: Participants>: Sendable {
     package func submit(_ jobs: [State.Job]) {
         let (starts, wakes) = queue.withLock { queue in
             guard !queue.isStopped else { return (false, false) }
-            queue.jobs.append(contentsOf: jobs)
+            queue.jobs.append(jobs)
             guard queue.isRunning else {
                 queue.isRunning = true
                 return (true, false)
@@ -171,7 +160,7 @@ package final class CommitThread<State: Participants>: Sendable {
                 // Jobs that are prepared again.
                 closeAndCommit()
             } else if let jobs = next() {
-                confined.pipeline.prepare(jobs, now: clock())
+                for jobs in jobs { confined.pipeline.prepare(jobs, now: clock()) }
                 closeAndCommit()
             } else {
                 return
@@ -180,14 +169,14 @@ package final class CommitThread<State: Participants>: Sendable {
     }
 
     /// The jobs that wait, up to the limit of a batch; nil if there are none, then the thread rests.
-    private func next() -> [State.Job]? {
-        let (jobs, idle): ([State.Job]?, [EventLoopPromise<Void>]) = queue.withLock { queue in
+    private func next() -> [[State.Job]]? {
+        let (jobs, idle): ([[State.Job]]?, [EventLoopPromise<Void>]) = queue.withLock { queue in
             guard !queue.jobs.isEmpty else {
                 queue.isRunning = false
                 defer { queue.idle = [] }
                 return (nil, queue.idle)
             }
-            return (queue.take(CommitPipeline<State>.batchLimit), [])
+            return (queue.jobs.take(atMost: CommitPipeline<State>.batchLimit), [])
         }
         for promise in idle { promise.succeed(()) }
         return jobs
@@ -233,7 +222,7 @@ package final class CommitThread<State: Participants>: Sendable {
         if case .unknown(let error) = outcome {
             queue.withLock { queue in
                 queue.isStopped = true
-                queue.jobs = []
+                queue.jobs.removeAll()
             }
             return onUnknown(error)
         }
@@ -266,7 +255,7 @@ package final class CommitThread<State: Participants>: Sendable {
             }
             // A job that is not prepared ahead stops those behind it.
             if queue.jobs.isEmpty { queue.threshold = Self.handful }
-            return (nil, queue.take(confined.pipeline.room(for: queue.jobs.prefix(Self.stride))))
+            return (nil, queue.jobs.takeFirst { confined.pipeline.room(for: $0.prefix(Self.stride)) })
         }
         if let outcome {
             end(outcome)

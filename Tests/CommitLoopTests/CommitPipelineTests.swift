@@ -27,7 +27,7 @@ private struct Line {
     /// - Returns: how many were prepared.
     @discardableResult
     mutating func take(_ jobs: [CounterJob]) -> Int {
-        let room = pipeline.room(for: jobs)
+        let room = pipeline.room(for: jobs[...])
         pipeline.prepare(Array(jobs.prefix(room)), now: Timestamp(monotonic: 1, wall: 1))
         if !pipeline.isCommitting { close() }
         return room

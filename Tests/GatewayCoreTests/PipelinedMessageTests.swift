@@ -90,7 +90,7 @@ import Vault
         for step in 0..<600 {
             if step < 300, Bool.random(using: &random) { seal(step) }
             if groups == nil || Bool.random(using: &random) {
-                let count = min(pipeline.room(for: waiting), Int.random(in: 1...6, using: &random))
+                let count = min(pipeline.room(for: waiting[...]), Int.random(in: 1...6, using: &random))
                 pipeline.prepare(Array(waiting.prefix(count)), now: Self.now)
                 waiting.removeFirst(count)
             }

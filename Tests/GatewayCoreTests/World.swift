@@ -299,7 +299,7 @@ final class World {
         // Envelopes in the open batch, and in the one that is being committed.
         var (ahead, underWay) = (0, 0)
         repeat {
-            let next = Array(waiting.prefix(min(limit, pipeline.room(for: waiting))))
+            let next = Array(waiting.prefix(min(limit, pipeline.room(for: waiting[...]))))
             waiting.removeFirst(next.count)
             limit = .max
             ahead += Self.opens(next)

@@ -150,7 +150,10 @@ extension IRCConnectionMachine {
         }
         if capabilities.has("message-tags") { tags.append(IRCTag(key: PawlCapability.tag, value: "")) }
         out.upstream.writeTags(tags)
-        out.upstream.writeString("\(request.verb) \(target) :")
+        out.upstream.writeString(request.verb)
+        out.upstream.writeString(" ")
+        out.upstream.writeString(target)
+        out.upstream.writeString(" :")
         out.upstream.writeBytes(request.bodies[index])
         out.upstream.writeString("\r\n")
     }

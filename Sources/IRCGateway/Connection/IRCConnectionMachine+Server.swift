@@ -160,8 +160,8 @@ extension IRCConnectionMachine {
     /// Handles an answer to a command of the gateway, found by its label or its batch; returns whether it is one.
     private func answersOurLabel(_ line: IRCLine, _ raw: ByteBuffer, _ out: MachineOutput) -> Bool {
         var request: UInt64?
-        if let label = line.tag("label"), label.hasPrefix(labelPrefix + "-") {
-            request = UInt64(label.split(separator: "-").dropFirst().first ?? "") ?? 0
+        if let label = line.tag("label"), let own = requestID(inLabel: label) {
+            request = own
         } else if let batch = line.tag("batch") {
             request = outbound.outstanding.request(ofBatch: batch)
         }
@@ -174,6 +174,14 @@ extension IRCConnectionMachine {
         guard outbound.outstanding[id] != nil else { return true }
         answered(id, line, out)
         return true
+    }
+
+    /// The request of a label of the gateway, 0 if it is the label of something else; nil if the label is not ours.
+    private func requestID(inLabel label: String) -> UInt64? {
+        guard label.hasPrefix(labelPrefix) else { return nil }
+        let rest = label.dropFirst(labelPrefix.count)
+        guard rest.first == "-" else { return nil }
+        return UInt64(rest.dropFirst().prefix { $0 != "-" }) ?? 0
     }
 
     private func answered(_ id: UInt64, _ line: IRCLine, _ out: MachineOutput) {

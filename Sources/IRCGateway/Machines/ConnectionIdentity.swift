@@ -55,11 +55,10 @@ struct ConnectionIdentity {
 
     /// The room of a target, folded, with the status that its readers must have; nil if the target is a person.
     func room(_ target: String) -> (name: String, status: String)? {
-        let bytes = Array(target.utf8)
+        let bytes = target.utf8
         guard let first = bytes.first, support.isRoom(first, then: bytes.dropFirst().first) else { return nil }
-        let status = bytes.prefix { !support.channelTypes.contains($0) }
-        let name = String(decoding: bytes.dropFirst(status.count), as: UTF8.self)
-        return (support.caseMapping.fold(name), String(decoding: status, as: UTF8.self))
+        let name = bytes.firstIndex(where: support.channelTypes.contains) ?? target.endIndex
+        return (support.caseMapping.fold(String(target[name...])), String(target[..<name]))
     }
 
     /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.

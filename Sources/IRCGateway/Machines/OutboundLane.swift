@@ -304,9 +304,10 @@ struct OutstandingRequests: Sendable {
     ///
     /// - Returns: whether all have arrived.
     mutating func echoed(_ id: UInt64) -> Bool {
-        guard entries[id] != nil else { return false }
-        entries[id]?.echoesMissing -= 1
-        return entries[id]?.echoesMissing ?? 0 <= 0
+        guard let entry = entries.index(forKey: id) else { return false }
+        if entries.values[entry].echoesMissing == 1 { return true }
+        entries.values[entry].echoesMissing -= 1
+        return entries.values[entry].echoesMissing <= 0
     }
 
     /// The backend, or a filter of it, has refused a request.
