@@ -115,11 +115,10 @@ public final class SQLiteQueueStore: QueueStore {
             try pool.writeWithoutTransaction { database in
                 var isComplete = false
                 do {
-                    try database.inTransaction(.immediate) {
+                    try database.inImmediateTransaction {
                         var writer = QueueWriter(database)
                         for change in changes { try writer.apply(change) }
                         isComplete = true
-                        return .commit
                     }
                 } catch {
                     if isComplete { QueueWriter.supersede(database) }

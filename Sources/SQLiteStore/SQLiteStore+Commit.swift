@@ -34,7 +34,7 @@ extension SQLiteStore {
         var next = bounds
         var isComplete = false
         do {
-            try database.inTransaction(.immediate) {
+            try database.inImmediateTransaction {
                 var writer = ChangeWriter(database, groups)
                 for group in groups {
                     let missing = group.requires.lazy.compactMap { outcomes[$0] }.first
@@ -46,7 +46,6 @@ extension SQLiteStore {
                 try writer.flush()
                 try next.settle(&writer.rare, limits)
                 isComplete = true
-                return .commit
             }
         } catch {
             if isComplete { QueueWriter.supersede(database) }
