@@ -407,6 +407,8 @@ extension IRCConnectionMachine {
 
     private func assemble(_ tags: [IRCTag], _ head: String, _ text: [UInt8]?) -> ByteBuffer {
         var buffer = ByteBuffer()
+        // At once, if there are no tags.
+        buffer.reserveCapacity(minimumWritableBytes: head.utf8.count + (text?.count ?? 0) + 2)
         buffer.writeTags(tags)
         buffer.writeString(head)
         if let text { buffer.writeBytes(text) }

@@ -149,6 +149,9 @@ extension IRCConnectionMachine {
             tags.append(IRCTag(key: "label", value: "\(labelPrefix)-\(request.id)-\(index)"))
         }
         if capabilities.has("message-tags") { tags.append(IRCTag(key: PawlCapability.tag, value: "")) }
+        // For the tags and the line, so that the buffer does not grow with each part.
+        out.upstream.reserveCapacity(
+            minimumWritableBytes: 128 + request.verb.utf8.count + target.utf8.count + request.bodies[index].count)
         out.upstream.writeTags(tags)
         out.upstream.writeString(request.verb)
         out.upstream.writeString(" ")
