@@ -7,6 +7,10 @@ package struct Carrier: Equatable, Sendable {
     /// The longest envelope, in bytes.
     package let maximumLength: Int
 
+    package init(protocolName: String, maximumLength: Int) {
+        (self.protocolName, self.maximumLength) = (protocolName, maximumLength)
+    }
+
     /// Ours: sixteen lines of 512 bytes; see ``Armour/maximumFragments``.
     package static let irc = Carrier(protocolName: "irc", maximumLength: 8192)
     /// Ours: a text of ``Content/maximumLength`` bytes, and its key for about 30 devices that have not answered yet.
