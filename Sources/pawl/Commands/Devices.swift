@@ -6,7 +6,6 @@ import DeviceDirectory
 import Devices
 import Envelope
 import Foundation
-import JSONGateway
 import NIOCore
 import NIOPosix
 import NIOSupport

@@ -3,7 +3,6 @@
 import ArgumentParser
 import DeviceDirectory
 import Foundation
-import JSONGateway
 import Protection
 import StorePort
 

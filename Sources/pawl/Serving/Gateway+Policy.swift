@@ -1,6 +1,5 @@
 // Forecasts the effect of a policy on the known conversations.
 
-import JSONGateway
 import Protection
 import RequestQueue
 import StorePort

@@ -1,7 +1,6 @@
 // The lifecycle of a gateway as one service: start, announce that it is ready, tick, stop.
 
 import Foundation
-import JSONGateway
 import Logging
 import NIOCore
 import NIOPosix

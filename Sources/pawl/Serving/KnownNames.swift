@@ -3,7 +3,6 @@
 
 import DeviceDirectory
 import Foundation
-import JSONGateway
 import NIOSupport
 import PawlConfiguration
 import Protection

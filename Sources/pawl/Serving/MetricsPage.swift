@@ -3,8 +3,6 @@
 // No swift-metrics: ``Tally`` is the one place that counts, because the store and `pawl status` read it too. An
 // exporter would add a second registry of the same numbers and of those that the store has.
 
-import HTTPServer
-import JSONGateway
 import NIOSupport
 import Protection
 import Reports
