@@ -4,46 +4,48 @@ extension PawlConfiguration {
     ///
     /// Plain text beyond loopback has a scheme of its own, so that an operator has to choose it explicitly.
     package struct Endpoint: Sendable, Hashable {
-        /// The protocol, and whether it runs over TLS.
-        package enum Scheme: String, Sendable, CaseIterable {
-            /// Plain text on loopback.
-            case irc
-            /// TLS.
-            case ircs
-            /// Plain text anywhere.
-            case ircInsecure = "irc+insecure"
+        /// The protocol, and how its bytes are carried.
+        package struct Scheme: Sendable, Hashable {
+            /// How the bytes are carried.
+            package enum Transport: Sendable, CaseIterable {
+                /// Plain text on loopback.
+                case loopback
+                case tls
+                /// Plain text anywhere.
+                case insecure
+            }
 
-            /// HTTP and WebSocket as plain text on loopback.
-            case http
-            /// HTTP and WebSocket in TLS.
-            case https
-            /// HTTP and WebSocket as plain text anywhere.
-            case httpInsecure = "http+insecure"
+            package let chat: ChatProtocol
+            package let transport: Transport
+
+            package init(_ chat: ChatProtocol, _ transport: Transport) {
+                (self.chat, self.transport) = (chat, transport)
+            }
+
+            /// Finds the scheme of a name; nil if no protocol has it.
+            init?(_ name: String, of protocols: [ChatProtocol]) {
+                let schemes = protocols.flatMap { chat in Transport.allCases.map { Self(chat, $0) } }
+                guard let scheme = schemes.first(where: { $0.name == name }) else { return nil }
+                self = scheme
+            }
+
+            /// The scheme as URLs have it.
+            package var name: String {
+                switch self.transport {
+                case .loopback: self.chat.scheme
+                case .tls: "\(self.chat.scheme)s"
+                case .insecure: "\(self.chat.scheme)+insecure"
+                }
+            }
 
             /// The port of a URL without a port.
-            package var defaultPort: Int {
-                switch self {
-                case .irc, .ircInsecure: 6667
-                case .ircs: 6697
-                case .http, .httpInsecure: 80
-                case .https: 443
+            var defaultPort: Int {
+                switch self.transport {
+                case .loopback, .insecure: self.chat.plainPort
+                case .tls: self.chat.tlsPort
                 }
             }
-
-            /// The chat protocol of the scheme.
-            package var chat: Chat {
-                switch self {
-                case .irc, .ircs, .ircInsecure: .irc
-                case .http, .https, .httpInsecure: .json
-                }
-            }
-
-            /// Whether the scheme is refused for addresses beyond loopback.
-            var isLoopbackOnly: Bool { self == .irc || self == .http }
         }
-
-        /// A chat protocol.
-        package enum Chat: Sendable, CaseIterable { case irc, json }
 
         /// The scheme.
         package var scheme: Scheme
@@ -60,31 +62,31 @@ extension PawlConfiguration {
         }
 
         /// Whether the connection uses TLS.
-        package var isEncrypted: Bool { self.scheme == .ircs || self.scheme == .https }
+        package var isEncrypted: Bool { self.scheme.transport == .tls }
         /// The host and the port.
         package var address: Address { Address(host: self.host, port: self.port) }
     }
 }
 
 extension PawlConfiguration.Endpoint: CustomStringConvertible {
-    package var description: String { "\(self.scheme.rawValue)://\(self.address)" }
+    package var description: String { "\(self.scheme.name)://\(self.address)" }
 }
 
 extension PawlConfiguration.Endpoint {
     /// Reads a URL to listen on.
-    init(listening text: String) throws(Mismatch) {
-        try self.init(text)
+    init(listening text: String, of protocols: [ChatProtocol]) throws(Mismatch) {
+        try self.init(text, of: protocols)
     }
 
     /// Reads a URL to connect to.
-    init(connecting text: String) throws(Mismatch) {
-        try self.init(text)
+    init(connecting text: String, of protocols: [ChatProtocol]) throws(Mismatch) {
+        try self.init(text, of: protocols)
         guard self.port != 0 else { throw Mismatch("whose port is 0, to which no client can connect") }
     }
 
-    private init(_ text: String) throws(Mismatch) {
+    private init(_ text: String, of protocols: [ChatProtocol]) throws(Mismatch) {
         guard let separator = text.firstRange(of: "://") else { throw Mismatch("without a scheme") }
-        guard let scheme = Scheme(rawValue: text[..<separator.lowerBound].lowercased()) else {
+        guard let scheme = Scheme(text[..<separator.lowerBound].lowercased(), of: protocols) else {
             throw Mismatch("whose scheme is not known")
         }
         let rest = text[separator.upperBound...]
@@ -95,10 +97,10 @@ extension PawlConfiguration.Endpoint {
         guard !rest.isEmpty else { throw Mismatch("without a host") }
         let address = try PawlConfiguration.Address(configuration: String(rest), defaultPort: scheme.defaultPort)
         self.init(scheme: scheme, host: address.host, port: address.port)
-        guard !scheme.isLoopbackOnly || address.isLoopback else {
+        guard scheme.transport != .loopback || address.isLoopback else {
             throw Mismatch(
-                "which is plain text beyond loopback; write `\(scheme.rawValue)s://` for TLS, or "
-                    + "`\(scheme.rawValue)+insecure://` if plain text is meant")
+                "which is plain text beyond loopback; write `\(scheme.name)s://` for TLS, or "
+                    + "`\(scheme.name)+insecure://` if plain text is meant")
         }
     }
 }

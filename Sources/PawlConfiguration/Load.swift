@@ -7,15 +7,20 @@ extension PawlConfiguration {
     ///   - file: the YAML file, or `nil` for none.
     ///   - environment: the environment of the process; only variables that begin with `PAWL_` are read.
     ///   - overrides: the values from the command line.
+    ///   - protocols: the chat protocols that URLs may name.
     package static func load(
-        file: String? = nil, environment: [String: String] = [:], overrides: Overrides = Overrides()
+        file: String? = nil, environment: [String: String] = [:], overrides: Overrides = Overrides(),
+        protocols: [ChatProtocol]
     ) throws(ConfigurationError) -> PawlConfiguration {
-        try ConfigurationReport(file: file, environment: environment, overrides: overrides).configuration
+        try ConfigurationReport(file: file, environment: environment, overrides: overrides, protocols: protocols)
+            .configuration
     }
 
     /// Takes all values from a reading. The result is valid only if the reading has no problems afterwards.
-    init(_ reading: inout ConfigurationReading, environment: [String: String]) {
-        self.listen = reading.many(.listen, Endpoint.init(listening:))
+    init(_ reading: inout ConfigurationReading, environment: [String: String], protocols: [ChatProtocol]) {
+        self.listen = reading.many(.listen) { (text) throws(Mismatch) in
+            try Endpoint(listening: text, of: protocols)
+        }
         let certificate = reading.optional(.tlsCertificate, TextParsers.path)
         let key = reading.optional(.tlsKey, TextParsers.path)
         self.starttls = reading.choice(.starttls)
@@ -23,7 +28,7 @@ extension PawlConfiguration {
             proxyProtocol: reading.flag(.acceptProxyProtocol),
             webircPassword: reading.secret(.acceptPassword, file: .acceptPasswordFile),
             trusted: reading.many(.acceptTrusted, CIDR.init(configuration:)))
-        self.upstream = Upstream(&reading)
+        self.upstream = Upstream(&reading, protocols)
         self.mapping = reading.optional(.mapping, TextParsers.path)
         self.queueCredentials = reading.choice(.queueCredentials)
         self.queueRequestAge = reading.seconds(.queueRequestAge)
@@ -63,8 +68,10 @@ extension PawlConfiguration {
 }
 
 extension PawlConfiguration.Upstream {
-    init(_ reading: inout ConfigurationReading) {
-        self.url = reading.one(.upstreamURL, PawlConfiguration.Endpoint.init(connecting:))
+    init(_ reading: inout ConfigurationReading, _ protocols: [ChatProtocol]) {
+        self.url = reading.one(.upstreamURL) { (text) throws(Mismatch) in
+            try PawlConfiguration.Endpoint(connecting: text, of: protocols)
+        }
         self.host = reading.optional(.upstreamHost, TextParsers.word)
         self.network = reading.optional(.upstreamNetwork, TextParsers.word)
         self.earlierNetworks = reading.many(.upstreamEarlierNetworks, TextParsers.word)
@@ -169,14 +176,14 @@ extension PawlConfiguration {
                 "\(reading.place(of: .listen)) has `\(other)`, and \(reading.place(of: .upstreamURL)) is "
                     + "`\(self.upstream.url)`: both must use the same protocol")
         }
-        if chat == .json, self.mapping == nil {
+        if chat.usesMapping, self.mapping == nil {
             reading.conflict(
                 "\(reading.place(of: .upstreamURL)) is `\(self.upstream.url)`, which needs a `mapping` of its requests; "
                     + "for example `mapping: config/mappings/matrix.yaml`")
         }
-        if chat == .irc, let mapping = self.mapping {
+        if !chat.usesMapping, let mapping = self.mapping {
             reading.conflict(
-                "\(reading.place(of: .mapping)) is \(quoted(mapping)), which an IRC backend does not use")
+                "\(reading.place(of: .mapping)) is \(quoted(mapping)), which \(chat.backend) does not use")
         }
     }
 

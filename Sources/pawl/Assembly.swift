@@ -1,31 +1,20 @@
-// Assembles a gateway. Only this file names all concrete types.
+// Assembles a gateway: its store, its endpoints, and the front of its chat protocol.
 
 import DeviceDirectory
 import Devices
-import DoubleRatchet
-import Envelope
 import Foundation
-import HTTPServer
-import IRCCodec
-import IRCGateway
-import IRCServer
-import JSONGateway
 import Logging
-import MappingFile
 import NIOCore
 import NIOPosix
 import NIOSSL
 import NIOSupport
-import Outbox
 import PawlConfiguration
 import Protection
 import Reports
 import RequestQueue
-import RequestQueueClient
 import SQLiteKit
 import SQLiteStore
 import StorePort
-import Vault
 
 /// Makes a gateway from a configuration.
 enum Assembly {
@@ -55,7 +44,7 @@ enum Assembly {
         let (policies, source) = try policyTable(configuration, role, store)
         let tables = SharedTables(policies: policies)
         let endpoints = Shared(try Endpoints(configuration))
-        let parts = Parts(
+        let parts = FrontParts(
             configuration: configuration, network: network.name, store: store,
             sealer: StorageSealer(key: store.key.withBytes { $0 }), tables: tables,
             group: MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount), logger: logger,
@@ -100,167 +89,34 @@ enum Assembly {
         }
     }
 
-    /// What the fronts of all chat protocols are made of.
-    private struct Parts {
-        var configuration: PawlConfiguration
-        var network: String
-        var store: SQLiteStore
-        var sealer: StorageSealer
-        var tables: SharedTables
-        var group: MultiThreadedEventLoopGroup
-        var logger: Logger
-        var downstream: @Sendable () -> DownstreamOptions
-        var upstream: @Sendable () -> UpstreamOptions
-        /// Called with the reports of a batch that was not committed.
-        var failed: @Sendable (StoreError, [StoreChange]) -> Void
+    // MARK: Chat protocols
 
-        var earlierNetworks: [String] { configuration.upstream.earlierNetworks.filter { $0 != network } }
+    /// The chat protocols of the program. A new one is added here.
+    static let fronts: [any ChatFront.Type] = [IRCFront.self, JSONFront.self]
 
-        /// Logs errors of connections to the backend, at most one in ten seconds: a backend that is down fails for every client.
-        var upstreamFailed: @Sendable (any Error) -> Void {
-            let lastReport = Shared(Int64(0))
-            return { [logger] error in
-                let now = SystemClock.now().monotonic
-                let isDue = lastReport.withLock { last in
-                    guard now - last > 10_000_000_000 || last == 0 else { return false }
-                    last = now
-                    return true
-                }
-                guard isDue else { return }
-                if let fault = error as? CertificateFault {
-                    logger.error("\(fault)")
-                } else {
-                    logger.warning("no answer from the backend: \(ErrorWords.text(error))")
-                }
-            }
+    /// The same as configurations name them.
+    static let protocols = fronts.map { $0.chat }
+
+    private static func front(of configuration: PawlConfiguration) -> any ChatFront.Type {
+        let chat = configuration.upstream.url.scheme.chat
+        guard let front = fronts.first(where: { $0.chat == chat }) else {
+            preconditionFailure("a configuration was read for other protocols")
         }
-
-        /// Ends the process, which cannot know what its store holds; its service manager starts it again.
-        var endProcess: @Sendable (StoreError) -> Void {
-            { [logger] failure in
-                logger.critical(
-                    """
-                    It is not known whether the store has taken a batch: \(failure.message) The gateway ends now, answers \
-                    nobody, and reads the store when it is started again.
-                    """)
-                exit(ExitStatus.failed)
-            }
-        }
-
-        /// Commits what opening the store has changed, and logs what the operator should know.
-        ///
-        /// - Throws: ``AdminFailure`` if the policy does not fit the store; no thread of the front runs yet.
-        func begin(_ changes: [StoreChange], _ warnings: [String]) throws {
-            if !changes.isEmpty { _ = try store.commit([changes]) }
-            for warning in warnings { logger.warning("\(warning)") }
-            try Assembly.refuseUnprotected(tables.policies.snapshot, tables.latches)
-        }
+        return front
     }
 
     /// Makes the front of the backend's chat protocol in a role.
-    private static func front(_ role: Role, _ parts: Parts) throws -> (RoleParts, any ChatFront, any ChatServer) {
-        switch (role, parts.configuration.upstream.url.scheme.chat) {
-        case (.front, .irc):
+    private static func front(
+        _ role: Role, _ parts: FrontParts
+    ) throws -> (parts: RoleParts, front: any ChatFront, server: any ChatServer) {
+        let type = front(of: parts.configuration)
+        switch role {
+        case .front:
             let directory = DirectoryCache()
-            let (front, server) = try ircFront(parts, role, .front(directory))
+            let (front, server) = try type.gateway(parts, directory)
             return (.front(directory), front, server)
-        case (.sidecar, .irc):
-            let peers = PeerCache()
-            let (front, server) = try ircFront(parts, role, .sidecar(peers))
-            return (.sidecar(peers, front), front, server)
-        case (.front, .json):
-            let directory = DirectoryCache()
-            let (front, server) = try jsonFront(parts, directory)
-            return (.front(directory), front, server)
-        case (.sidecar, .json):
-            throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
+        case .sidecar: return try type.sidecar(parts)
         }
-    }
-
-    private static func ircFront(
-        _ parts: Parts, _ role: Role, _ keys: IRCRole
-    ) throws -> (IRCFront, IRCServer) {
-        let (configuration, tables, logger) = (parts.configuration, parts.tables, parts.logger)
-        let environment = IRCEnvironment(
-            settings: ircSettings(configuration, as: role, network: parts.network), policies: tables.policies,
-            latches: tables.latches, tally: tables.tally, requests: tables.outbox, role: keys)
-        let journal = try DeliveryJournal(directory: configuration.data)
-        if let warning = journal.warning { logger.warning("\(warning)") }
-        var changes: [StoreChange] = []
-        var participants = try IRCParticipants(
-            network: parts.network, carrier: .irc, sealer: parts.sealer, store: parts.store,
-            latches: environment.latches, rooms: environment.rooms, openedMessages: environment.opened,
-            outbox: environment.requests, requestAge: configuration.limits.requestAge.milliseconds,
-            pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
-            random: SystemRandomSource(), role: environment.role,
-            wasDelivered: { journal.contains($0) }, changes: &changes)
-        participants.vault.earlierNetworks = parts.earlierNetworks
-        participants.messageLines = configuration.limits.messageFragments
-        participants.onUnreadable = { session in
-            tables.tally.add(.unreadableSessions)
-            logger.error(
-                """
-                The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
-                device are not sealed until keys are exchanged again, which happens by itself.
-                """)
-        }
-        try parts.begin(changes, participants.warnings)
-        let failed = parts.failed
-        let thread = IRCFront.Thread(
-            participants: participants, clock: SystemClock.now,
-            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) }, onUnknown: parts.endProcess)
-        var services = ConnectionServices(
-            environment: environment, submit: { thread.submit($0) }, register: { thread.register($0, as: $1) },
-            unregister: { thread.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
-            downstream: parts.downstream, upstream: parts.upstream)
-        services.upstreamFailed = parts.upstreamFailed
-        let server = IRCServer(services: services, group: parts.group) { UInt64.random(in: 1 ... .max) }
-        return (IRCFront(thread: thread, environment: environment, store: parts.store, role: role), server)
-    }
-
-    private static func jsonFront(_ parts: Parts, _ directory: DirectoryCache) throws -> (JSONFront, HTTPServer) {
-        let (configuration, tables) = (parts.configuration, parts.tables)
-        let environment = try JSONBackend.environment(
-            configuration, tables, directory, parts.store, sealer: parts.sealer)
-        let held = try parts.store.records(.hold).compactMap { row in
-            if case .account(let account)? = RequestScope(name: row.name) { account } else { nil }
-        }
-        for account in held { _ = tables.outbox.gate.hold(.account(account)) }
-        var changes: [StoreChange] = []
-        var participants = try JSONParticipants(
-            network: parts.network, sealer: parts.sealer, store: parts.store, latches: tables.latches,
-            traces: tables.outbox.traces, writes: environment.writes,
-            queue: JSONBackend.queueSettings(configuration),
-            historyRetention: configuration.history.retention.milliseconds, held: held, now: SystemClock.now(),
-            random: SystemRandomSource(), directory: directory, changes: &changes)
-        participants.vault.earlierNetworks = parts.earlierNetworks
-        let credentials = JSONBackend.credentials(
-            configuration, environment, stored: participants.storedSessions, parts.sealer)
-        for account in credentials.accounts { participants.queue.setSession(account, present: true) }
-        try parts.begin(changes, participants.warnings)
-        let failed = parts.failed
-        let thread = JSONFront.Thread(
-            participants: participants, clock: SystemClock.now,
-            onFailure: { failure, jobs in
-                let changes = jobs.flatMap(\.records)
-                failed(failure, changes)
-                environment.observations.giveBack(changes)
-            }, onUnknown: parts.endProcess)
-        var services = HTTPServices(
-            environment: environment, clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
-        services.submit = { thread.submit($0) }
-        services.register = { thread.register($0, as: $1) }
-        services.unregister = { thread.unregister($0) }
-        services.upstreamFailed = parts.upstreamFailed
-        services.defect = { [logger = parts.logger] in logger.error("\($0)") }
-        let pools = UpstreamPools(services: services, group: parts.group)
-        guard let sender = pools.sender(on: parts.group.next()) else { preconditionFailure("every loop has a pool") }
-        let backend = JSONBackend(
-            configuration, environment, parts.store, thread, credentials: credentials, sender: sender,
-            meters: services.meters)
-        backend.serve(&services)
-        let server = HTTPServer(services: services, pools: pools) { UInt64.random(in: 1 ... .max) }
-        return (JSONFront(thread: thread, backend: backend, gate: tables.outbox.gate), server)
     }
 
     /// The options for listening and connecting. A reload replaces them.
@@ -310,55 +166,7 @@ enum Assembly {
         return (PolicyTable(snapshot), source)
     }
 
-    /// - Throws: ``AdminFailure`` if conversations are protected and the policy would send them in the clear.
-    fileprivate static func refuseUnprotected(_ snapshot: PolicySnapshot, _ latches: LatchTable) throws {
-        if !snapshot.everyone.takesPart, !latches.isEmpty {
-            throw AdminFailure(
-                "\(latches.count) conversations are protected, and the policy off would send them in the clear. Start "
-                    + "with --policy observe, which keeps them protected, and reset them if that is meant: "
-                    + "pawl conversations reset A B.")
-        }
-    }
-
     // MARK: Settings
-
-    /// Returns the settings of a configuration that a reload may change.
-    ///
-    /// - Parameter network: the name that the store holds.
-    static func ircSettings(_ configuration: PawlConfiguration, as role: Role, network: String) -> IRCSettings {
-        var settings = IRCSettings(
-            network: network, heldLines: configuration.limits.heldLines,
-            outagePatience: configuration.upstream.outagePatience.milliseconds,
-            asksForVersion: configuration.detection.askVersion, marks: ProtectionMarks(configuration.sidecar.marks))
-        settings.exemptions = (configuration.services + configuration.bots).map { pattern in
-            switch pattern.origin {
-            case .server(let mask): Exemption(nick: pattern.nick, proof: .server(mask))
-            case .host(let mask): Exemption(nick: pattern.nick, proof: .host(mask))
-            }
-        }
-        settings.texts =
-            switch role {
-            case .front: NoticeTexts(configuration.refusal)
-            case .sidecar: .sidecar
-            }
-        settings.terminatesStartTLS = configuration.starttls == .terminate
-        settings.visibility.hidesStartTLS = configuration.starttls == .hide
-        settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port
-        let flood = configuration.upstream.flood
-        settings.flood = Pacer.Limit(
-            burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,
-            bytesPerSecond: Double(flood.bytesPerSecond))
-        settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
-        return settings
-    }
-
-    /// Returns the texts for people behind an HTTP backend, who can run no sidecar.
-    static func httpTexts(_ configuration: PawlConfiguration) -> NoticeTexts {
-        var texts = NoticeTexts(configuration.refusal)
-        if configuration.refusal.isRequiredStandard { texts.required = NoticeTexts.http.required }
-        if configuration.refusal.isRoomStandard { texts.room = NoticeTexts.http.room }
-        return texts
-    }
 
     private static func downstream(_ configuration: PawlConfiguration) throws -> DownstreamOptions {
         let listeners = configuration.listen.map {
@@ -385,7 +193,7 @@ enum Assembly {
             }
             let key = try NIOSSLPrivateKey(file: identity.key, format: .pem)
             var tls = TLSConfiguration.makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key))
-            if configuration.upstream.url.scheme.chat == .json { tls.applicationProtocols = HTTPServer.protocols }
+            tls.applicationProtocols = front(of: configuration).tlsProtocols
             return try NIOSSLContext(configuration: tls)
         } catch {
             throw AdminFailure(
@@ -425,7 +233,7 @@ enum Assembly {
     static func checkFiles(_ configuration: PawlConfiguration) throws {
         _ = try serverTLS(configuration)
         _ = try upstream(configuration)
-        if let mapping = configuration.mapping { _ = try MappingFile.read(path: mapping) }
+        try front(of: configuration).checkFiles(configuration)
     }
 
     // MARK: Errors
@@ -448,26 +256,4 @@ enum Assembly {
 extension Duration {
     /// Whole milliseconds.
     var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
-}
-
-// MARK: - Conversions of configuration values
-
-extension NoticeTexts {
-    fileprivate init(_ refusal: PawlConfiguration.Refusal) {
-        self.init()
-        outsider = refusal.outsider.template
-        required = refusal.required.template
-        room = refusal.room.template
-    }
-}
-
-extension ProtectionMarks {
-    fileprivate init(_ marks: PawlConfiguration.Sidecar.Marks) {
-        self =
-            switch marks {
-            case .text: .text
-            case .tags: .tags
-            case .off: .off
-            }
-    }
 }

@@ -67,7 +67,7 @@ struct ChangeTests {
 
     @Test func reportWithoutAFile() throws {
         #expect(
-            try ConfigurationReport().description == """
+            try ConfigurationReport(protocols: protocols).description == """
                 The configuration without a file is good: 0 of \(ConfigurationKey.table.count) keys from the file, \
                 0 from the environment, 0 from the command line.
                 Every value is the default.

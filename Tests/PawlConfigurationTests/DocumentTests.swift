@@ -64,7 +64,9 @@ struct DocumentTests {
     }
 
     @Test func deliveredFileIsTheDefaults() throws {
-        #expect(try PawlConfiguration.load(file: "\(deliveredFolder)/pawl.yaml") == PawlConfiguration.load())
+        #expect(
+            try PawlConfiguration.load(file: "\(deliveredFolder)/pawl.yaml", protocols: protocols)
+                == PawlConfiguration.load(protocols: protocols))
     }
 
     @Test func linesOfTheDeliveredFileFitTheScreen() {
@@ -86,20 +88,20 @@ struct DocumentTests {
     }
 
     @Test func exampleForNgIRCd() throws {
-        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/ngircd.yaml")
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/ngircd.yaml", protocols: protocols)
         #expect(configuration.upstream.url.description == "irc://127.0.0.1:6668")
         #expect(configuration.upstream.network == nil)
         #expect(configuration.policy == .observe)
     }
 
     @Test func exampleForInspIRCd() throws {
-        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/inspircd.yaml")
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/inspircd.yaml", protocols: protocols)
         #expect(configuration.listen.map(\.description) == ["ircs://0.0.0.0:6697", "irc://127.0.0.1:6667"])
         #expect(configuration.tls == .init(certificate: "/etc/pawl/certificate.pem", key: "/etc/pawl/key.pem"))
     }
 
     @Test func exampleForMatrix() throws {
-        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/matrix.yaml")
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/matrix.yaml", protocols: protocols)
         #expect(configuration.listen.map(\.description) == ["https://0.0.0.0:8443", "http://127.0.0.1:8008"])
         #expect(configuration.upstream.url.description == "http://127.0.0.1:8009")
         #expect(configuration.upstream.network == nil)
@@ -108,7 +110,7 @@ struct DocumentTests {
     }
 
     @Test func exampleForOtherBackends() throws {
-        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/generic.yaml")
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/generic.yaml", protocols: protocols)
         #expect(configuration.listen.map(\.description) == ["http://127.0.0.1:8080"])
         #expect(configuration.upstream.url.description == "http://127.0.0.1:8081")
         #expect(configuration.mapping == "/etc/pawl/mappings/generic.yaml")
@@ -123,7 +125,7 @@ struct DocumentTests {
 
     /// Whatever the configuration holds comes back under its name, so nothing can be forgotten in `differences`.
     @Test func currentValuesOfTheDefaultsAreTheDefaults() throws {
-        let configuration = try PawlConfiguration.load()
+        let configuration = try PawlConfiguration.load(protocols: protocols)
         for key in ConfigurationKey.table where key.derived == nil {
             guard let value = key.current(configuration) else { continue }
             #expect(value.yaml == key.standard.yaml, "\(key.name)")

@@ -7,7 +7,7 @@ import Testing
 struct FileTests {
     private func problems(at path: String) -> [ConfigurationError.Problem] {
         do throws(ConfigurationError) {
-            _ = try PawlConfiguration.load(file: path)
+            _ = try PawlConfiguration.load(file: path, protocols: protocols)
             return []
         } catch {
             return error.problems

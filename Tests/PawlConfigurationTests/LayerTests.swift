@@ -7,8 +7,8 @@ import Testing
 struct LayerTests {
     @Test func defaults() throws {
         let configuration = try load()
-        #expect(configuration.listen == [.init(scheme: .irc, host: "127.0.0.1", port: 6667)])
-        #expect(configuration.upstream.url == .init(scheme: .irc, host: "127.0.0.1", port: 6668))
+        #expect(configuration.listen == [.init(scheme: .init(.irc, .loopback), host: "127.0.0.1", port: 6667)])
+        #expect(configuration.upstream.url == .init(scheme: .init(.irc, .loopback), host: "127.0.0.1", port: 6668))
         #expect(configuration.upstream.network == nil)
         #expect(configuration.upstream.connectTimeout == .seconds(10))
         #expect(configuration.upstream.flood == .init(burst: 6, linesPerSecond: 1, bytesPerSecond: 0))

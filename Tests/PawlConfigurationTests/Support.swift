@@ -22,6 +22,9 @@ final class Folder {
     }
 }
 
+/// The chat protocols of the program.
+let protocols: [ChatProtocol] = [.irc, .json]
+
 /// Reads `yaml` as a file; messages call that file `FILE` and the folder around it `FOLDER`.
 func load(
     _ yaml: String? = nil, _ environment: [String: String] = [:],
@@ -38,7 +41,8 @@ func report(
     for (name, text) in files { _ = try folder.write(name, text) }
     let file = try yaml.map { try folder.write("pawl.yaml", $0.replacing("FOLDER", with: folder.path)) }
     do throws(ConfigurationError) {
-        return try ConfigurationReport(file: file, environment: environment, overrides: overrides)
+        return try ConfigurationReport(
+            file: file, environment: environment, overrides: overrides, protocols: protocols)
     } catch {
         throw ConfigurationError(
             problems: error.problems.map { problem in

@@ -30,7 +30,7 @@ import Testing
                 .appendingPathComponent("../../config/mappings/generic.yaml").path
             overrides.set("mapping", to: .one(mapping), option: "test")
         }
-        let configuration = try PawlConfiguration.load(overrides: overrides)
+        let configuration = try PawlConfiguration.load(overrides: overrides, protocols: Assembly.protocols)
         var logger = Logger(label: "test")
         logger.logLevel = .critical
         return try Assembly.assemble(

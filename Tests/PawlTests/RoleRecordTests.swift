@@ -21,7 +21,7 @@ import Testing
             listen: ["\(listen)://127.0.0.1:0"], upstream: "\(scheme)://127.0.0.1:9", policy: "observe", data: "/d")
         if listen == "http" { overrides.set("mapping", to: .one("/m"), option: "test") }
         if let network { overrides.set("upstream.network", to: .one(network), option: "test") }
-        let configuration = try PawlConfiguration.load(overrides: overrides)
+        let configuration = try PawlConfiguration.load(overrides: overrides, protocols: Assembly.protocols)
         _ = try RoleRecord.check(.front, configuration.upstream, store ?? self.store, directory: "/d", now: 1)
     }
 

@@ -89,7 +89,8 @@ struct Config: AsyncParsableCommand {
                 if samples.mapping != nil { try samples.run() }
                 guard let file else { return }
                 let report = try ConfigurationReport(
-                    file: file, environment: ProcessInfo.processInfo.environment, overrides: .init())
+                    file: file, environment: ProcessInfo.processInfo.environment, overrides: .init(),
+                    protocols: Assembly.protocols)
                 try Assembly.checkFiles(report.configuration)
                 print(report)
             } catch let error as ConfigurationError {

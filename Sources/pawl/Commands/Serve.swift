@@ -32,6 +32,7 @@ struct Serve: AsyncParsableCommand {
             listen: listen, upstream: upstream, policy: policy, data: data, logLevel: logLevel)
         if let metrics { overrides.set("metrics.listen", to: .one(metrics), option: "--metrics") }
         return try PawlConfiguration.load(
-            file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides)
+            file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides,
+            protocols: Assembly.protocols)
     }
 }

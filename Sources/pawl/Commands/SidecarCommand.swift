@@ -54,7 +54,8 @@ struct SidecarCommand: AsyncParsableCommand {
             if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }
             if require { overrides.set("sidecar.require", to: .one("true"), option: "--require") }
             return try PawlConfiguration.load(
-                file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides)
+                file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides,
+                protocols: Assembly.protocols)
         }
     }
 }

@@ -23,9 +23,7 @@ struct Unmatched: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let rows = try gateway.front.unmatchedRequests().map {
-            Row(method: $0.method, path: $0.path, requests: $0.count, lastSeen: Table.time($0.lastSeen))
-        }
+        let rows = try gateway.front.unmatchedRequests()
         if common.json { return try .json(rows) }
         guard !rows.isEmpty else { return .text("Every request since the gateway started has fitted a route.") }
         return .text(

@@ -1,11 +1,9 @@
-// What the service and the admin commands need of a chat protocol's gateway. Each protocol implements it once; commands do
-// not ask which protocol it is.
+// What the service and the admin commands need of a chat protocol's gateway. Each protocol implements it once, and
+// `Assembly.fronts` lists it; commands do not ask which protocol it is.
 
 import CommitLoop
 import DeviceDirectory
 import Envelope
-import IRCGateway
-import JSONGateway
 import NIOCore
 import NIOPosix
 import NIOSupport
@@ -18,6 +16,29 @@ import StorePort
 
 /// One chat protocol's side of a running gateway.
 protocol ChatFront: Sendable {
+    // MARK: Assembly
+
+    /// The protocol as configurations name it.
+    static var chat: ChatProtocol { get }
+    /// The names that listeners with TLS offer by ALPN (RFC 7301); none without it.
+    static var tlsProtocols: [String] { get }
+    /// Opens the files that only this protocol uses.
+    ///
+    /// - Throws: if one of them cannot be used.
+    static func checkFiles(_ configuration: PawlConfiguration) throws
+    /// Makes the front and the server of a gateway.
+    ///
+    /// - Parameter directory: the public keys of people's own devices.
+    static func gateway(
+        _ parts: FrontParts, _ directory: DirectoryCache
+    ) throws -> (front: any ChatFront, server: any ChatServer)
+    /// Makes the front and the server of a sidecar.
+    ///
+    /// - Throws: ``AdminFailure`` if there are none for this protocol.
+    static func sidecar(_ parts: FrontParts) throws -> (parts: RoleParts, front: any ChatFront, server: any ChatServer)
+
+    // MARK: Connections
+
     associatedtype Work: Participants where Work.Job: FrontJob
     /// The thread that commits the jobs of the connections.
     var thread: CommitThread<Work> { get }
@@ -70,7 +91,7 @@ protocol ChatFront: Sendable {
     /// Requests that fitted no route of the mapping.
     ///
     /// - Throws: ``AdminFailure`` if the protocol has no mapping.
-    func unmatchedRequests() throws -> [UnmatchedRequests.Row]
+    func unmatchedRequests() throws -> [Unmatched.Row]
     /// The notice after an operator has reset a conversation.
     var resetNotice: String { get }
 
@@ -129,9 +150,6 @@ protocol FrontJob: Sendable {
     static func directory(_ job: DirectoryJob) -> Self
 }
 
-extension IRCJob: FrontJob {}
-extension JSONJob: FrontJob {}
-
 extension ChatFront {
     /// Jobs that wait for the commit thread.
     var waitingJobs: Int { thread.depth }
@@ -145,6 +163,17 @@ extension ChatFront {
     /// Waits until all jobs are done.
     func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
     func stop() async { await thread.stop() }
+}
+
+// MARK: - A protocol without the feature
+
+/// No ALPN, no files of its own, no sidecar.
+extension ChatFront {
+    static var tlsProtocols: [String] { [] }
+    static func checkFiles(_: PawlConfiguration) throws {}
+    static func sidecar(_: FrontParts) throws -> (parts: RoleParts, front: any ChatFront, server: any ChatServer) {
+        throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks \(chat.title) start: pawl serve.")
+    }
 }
 
 /// The people and devices behind a gateway now.

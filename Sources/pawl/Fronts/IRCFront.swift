@@ -5,7 +5,6 @@ import DeviceDirectory
 import DoubleRatchet
 import Envelope
 import IRCGateway
-import JSONGateway
 import NIOCore
 import NIOPosix
 import NIOSupport
@@ -15,6 +14,8 @@ import Protection
 import Reports
 import RequestQueue
 import StorePort
+
+extension IRCJob: FrontJob {}
 
 /// The IRC side of a running gateway.
 struct IRCFront: ChatFront {
@@ -175,7 +176,7 @@ struct IRCFront: ChatFront {
     /// Connections prove their devices before envelopes of them come.
     var sealingDevices: Set<DeviceID> { [] }
 
-    func unmatchedRequests() throws -> [UnmatchedRequests.Row] {
+    func unmatchedRequests() throws -> [Unmatched.Row] {
         throw AdminFailure("The backend of this gateway speaks IRC, and has no mapping. This is for HTTP backends.")
     }
 
@@ -316,7 +317,7 @@ struct IRCFront: ChatFront {
     // MARK: Configuration and end
 
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
-        let settings = Assembly.ircSettings(configuration, as: role, network: environment.settings.network)
+        let settings = Self.settings(configuration, as: role, network: environment.settings.network)
         return { [environment] in environment.replace(settings) }
     }
 

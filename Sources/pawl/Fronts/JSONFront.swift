@@ -17,6 +17,8 @@ import RequestQueue
 import RequestQueueClient
 import StorePort
 
+extension JSONJob: FrontJob {}
+
 /// The JSON side of a running gateway.
 struct JSONFront: ChatFront {
     typealias Thread = CommitThread<JSONParticipants>
@@ -194,7 +196,11 @@ struct JSONFront: ChatFront {
 
     func presence() -> Presence { Presence(devices: backend.environment.devices.seen.proven) }
     var sealingDevices: Set<DeviceID> { backend.environment.devices.seen.sealing }
-    func unmatchedRequests() throws -> [UnmatchedRequests.Row] { backend.environment.unmatched.all }
+    func unmatchedRequests() throws -> [Unmatched.Row] {
+        backend.environment.unmatched.all.map {
+            Unmatched.Row(method: $0.method, path: $0.path, requests: $0.count, lastSeen: Table.time($0.lastSeen))
+        }
+    }
 
     var resetNotice: String { "The gateway cannot notify people over HTTP: tell them yourself." }
 

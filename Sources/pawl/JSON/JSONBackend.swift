@@ -30,7 +30,7 @@ struct JSONBackend: Sendable {
         sealer: StorageSealer
     ) throws -> JSONEnvironment {
         let environment = JSONEnvironment(
-            mapping: try mapping(configuration), texts: Assembly.httpTexts(configuration), policies: tables.policies,
+            mapping: try mapping(configuration), texts: JSONFront.texts(configuration), policies: tables.policies,
             latches: tables.latches, directory: directory,
             writes: WriteTables(
                 keys: WriteKeys(secret: sealer.secret(for: "names of writes")), opened: tables.outbox.traces,
@@ -78,7 +78,8 @@ struct JSONBackend: Sendable {
             submit: { thread.submit($0) })
     }
 
-    private static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
+    /// - Throws: ``ConfigurationError`` if the mapping cannot be used.
+    static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
         try MappingFile.read(path: configuration.mapping ?? "")
     }
 
@@ -92,7 +93,7 @@ struct JSONBackend: Sendable {
     /// - Throws: an error of the mapping.
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let mapping = try Self.mapping(configuration)
-        let texts = Assembly.httpTexts(configuration)
+        let texts = JSONFront.texts(configuration)
         let limit = configuration.limits.answerBytes
         return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
     }

@@ -26,7 +26,7 @@ struct GatewayService: Service {
             path: assembled.configuration.admin.socket, group: assembled.group, service: AdminService(gateway))
         let metrics = await startMetrics(gateway)
         let listening = zip(assembled.configuration.listen, addresses)
-            .map { "\($0.scheme.rawValue)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
+            .map { "\($0.scheme.name)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
         announce(
             "pawl is ready: \(listening) in front of \(assembled.configuration.upstream.url), policy "
                 + "\(gateway.tables.policies.snapshot.everyone.name)")

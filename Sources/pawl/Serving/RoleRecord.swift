@@ -110,11 +110,9 @@ enum RoleRecord {
     /// Reads the recorded protocol; nil if a version before this record wrote the store.
     ///
     /// - Throws: ``AdminFailure`` for a protocol that this version does not know.
-    private static func recordedProtocol(
-        in store: any Store, _ directory: String
-    ) throws -> PawlConfiguration.Endpoint.Chat? {
+    private static func recordedProtocol(in store: any Store, _ directory: String) throws -> ChatProtocol? {
         guard let row = try store.record(.network, name: chatProtocol) else { return nil }
-        guard let chat = PawlConfiguration.Endpoint.Chat(stored: row.value) else {
+        guard let chat = Assembly.protocols.first(where: { Array($0.stored.utf8) == row.value }) else {
             throw AdminFailure(
                 "The data directory \(directory) belongs to a gateway for a chat protocol that this version does not know. "
                     + "Start the newer pawl that wrote it, or name another directory with --data.")
@@ -125,7 +123,7 @@ enum RoleRecord {
     /// Returns the protocol of the requests and keys in a store; nil if there are none.
     ///
     /// One request of IRC among those of HTTP is enough for IRC: the queue would send it.
-    private static func protocolOfContents(_ store: any Store) throws -> PawlConfiguration.Endpoint.Chat? {
+    private static func protocolOfContents(_ store: any Store) throws -> ChatProtocol? {
         let queue = try store.queueContents()
         let requests = queue.requests + queue.finished.map(\.request)
         if requests.contains(where: { Request($0) != nil }) { return .irc }
@@ -163,28 +161,5 @@ extension Store {
     /// - Throws: ``StoreError``, or ``AdminFailure`` if the store rejects a change.
     func commitAsOne(_ changes: [StoreChange]) throws {
         for case let failure? in try commit([changes]) { throw AdminFailure(failure.message) }
-    }
-}
-
-extension PawlConfiguration.Endpoint.Chat {
-    /// The text in a store. It never changes.
-    fileprivate var stored: String {
-        switch self {
-        case .irc: "irc"
-        case .json: "json"
-        }
-    }
-
-    fileprivate init?(stored: [UInt8]) {
-        guard let chat = Self.allCases.first(where: { Array($0.stored.utf8) == stored }) else { return nil }
-        self = chat
-    }
-
-    /// The name for people.
-    fileprivate var title: String {
-        switch self {
-        case .irc: "IRC"
-        case .json: "HTTP"
-        }
     }
 }
