@@ -216,9 +216,10 @@ let package = Package(
         tests(
             "PawlTests",
             [
-                "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "JSONGateway", "PawlConfiguration", "PeerKit",
-                "Protection", "Reports", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit",
-                "TestThreads", "pawl", argumentParser, logging, nioCore, nioPosix,
+                "DeviceDirectory", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "JSONGateway", "NIOSupport",
+                "PawlConfiguration", "PeerKit", "Protection", "Reports", "RequestQueue", "RequestQueueClient",
+                "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl", argumentParser, logging, nioCore,
+                nioPosix,
             ]),
         tests("TidyTests", []),
         tests(

@@ -138,7 +138,7 @@ extension Gateway {
     func direct(_ request: DirectoryJob.Request, _ detail: String, of account: AccountID) async throws {
         _ = try directory()
         let job = DirectoryJob(connection: ConnectionID(0), id: 0, account: account, request: request)
-        front.change(job, [audit("devices", detail)])
+        try front.change(job, [audit("devices", detail)])
         try await front.drain()
         front.revokeProofs(of: account, "an operator has changed your devices: \(detail)")
     }

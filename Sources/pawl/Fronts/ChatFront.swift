@@ -1,5 +1,7 @@
 // What the service and the admin commands need of a chat protocol's gateway. Each protocol implements it once, and
 // `Assembly.fronts` lists it; commands do not ask which protocol it is.
+//
+// What a protocol without a feature answers stands below, once. A front implements the rest.
 
 import CommitLoop
 import DeviceDirectory
@@ -47,6 +49,10 @@ protocol ChatFront: Sendable {
     func notify(_ account: AccountID, _ text: String)
     /// Refuses what the proofs of an account's connections allowed.
     func revokeProofs(of account: AccountID, _ reason: String)
+    /// Changes the directory of people's own devices; the changes are committed in the same order.
+    ///
+    /// - Throws: ``AdminFailure`` if no device can be published over this protocol.
+    func change(_ job: DirectoryJob, _ records: [StoreChange]) throws
 
     // MARK: Names
 
@@ -147,6 +153,10 @@ protocol FrontJob: Sendable {
     static var tick: Self { get }
     /// An operator has lowered the latch of a conversation.
     static func reset(_ conversation: ConversationID) -> Self
+}
+
+/// A job of a protocol over which people publish devices of their own.
+protocol DirectoryFrontJob: FrontJob {
     static func directory(_ job: DirectoryJob) -> Self
 }
 
@@ -158,11 +168,13 @@ extension ChatFront {
     func record(_ changes: [StoreChange]) { thread.submit([.record(changes)]) }
     /// The latch of a conversation has been lowered in the store.
     func reset(_ conversation: ConversationID) { thread.submit([.reset(conversation)]) }
-    /// Changes the directory; the changes are committed in the same order.
-    func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
     /// Waits until all jobs are done.
     func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
     func stop() async { await thread.stop() }
+}
+
+extension ChatFront where Work.Job: DirectoryFrontJob {
+    func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
 }
 
 // MARK: - A protocol without the feature
@@ -174,6 +186,61 @@ extension ChatFront {
     static func sidecar(_: FrontParts) throws -> (parts: RoleParts, front: any ChatFront, server: any ChatServer) {
         throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks \(chat.title) start: pawl serve.")
     }
+}
+
+/// No devices of people's own.
+extension ChatFront {
+    func revokeProofs(of _: AccountID, _: String) {}
+    func change(_: DirectoryJob, _: [StoreChange]) throws {
+        throw AdminFailure("No devices of people's own can be published over \(Self.chat.title).")
+    }
+    var sealingDevices: Set<DeviceID> { [] }
+}
+
+/// Names as they are written, and no rooms.
+extension ChatFront {
+    var foldsCase: Bool { false }
+    func displayName(_ account: AccountID) -> String { account.roomName ?? account.name }
+    func names() -> any NameResolver { ExactNames() }
+    func services(_ name: String) -> AccountID { .services(name) }
+    func hint(for _: AccountID) -> String { "" }
+    func checkNames(account _: String?, room _: String?) throws {}
+    func peopleCount(in _: String, _: [ObservationRow], among _: Set<AccountID>) -> Int { 0 }
+}
+
+/// No observations of its own, no metrics, no mapping.
+extension ChatFront {
+    func takeObservations(at _: Int64) -> [StoreChange] { [] }
+    func giveBack(_: [StoreChange]) {}
+    func addMetrics(to _: inout MetricsPage) async {}
+    func unmatchedRequests() throws -> [Unmatched.Row] {
+        throw AdminFailure(
+            "The backend of this gateway speaks \(Self.chat.title), and has no mapping. This is for HTTP backends.")
+    }
+}
+
+/// No queue: what is sealed is sent once.
+extension ChatFront {
+    private var noQueue: AdminFailure { AdminFailure("Over \(Self.chat.title) this gateway queues no requests.") }
+
+    func requestRows(states _: [RequestState], limit _: Int) async throws -> [RequestRow] { [] }
+    func requestReport(_: UInt64) async throws -> RequestReport { throw noQueue }
+    func trace(_: UInt64) async throws -> Trace.Report { throw noQueue }
+    func waitingWrites() async -> Int { 0 }
+    func whyNotDropped(_: UInt64) throws -> String? { throw noQueue }
+    func isInFlight(_: UInt64) throws -> Bool { false }
+    func carryOut(_: RequestAct.Kind, on _: Gateway) async throws -> String? { throw noQueue }
+    func deadRequests() throws -> [UInt64] { [] }
+    func retryDead(on _: Gateway) async throws -> (retried: Int, refused: Int) { (0, 0) }
+    func endPauses() async throws -> Int { 0 }
+    func purgeDead(on _: Gateway) async throws -> Int { 0 }
+}
+
+/// Nothing that a reload changes, and nothing to end besides the connections.
+extension ChatFront {
+    func reload(_: PawlConfiguration) throws -> @Sendable () -> Void { {} }
+    func dismiss() {}
+    func close() async {}
 }
 
 /// The people and devices behind a gateway now.

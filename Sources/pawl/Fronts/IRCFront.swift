@@ -15,9 +15,12 @@ import Reports
 import RequestQueue
 import StorePort
 
-extension IRCJob: FrontJob {}
+extension IRCJob: DirectoryFrontJob {}
 
 /// The IRC side of a running gateway.
+///
+/// Sessions store their observations themselves, connections prove their devices before envelopes of them come and pace
+/// themselves, and the gate refuses acts on requests that were sent.
 struct IRCFront: ChatFront {
     typealias Thread = CommitThread<IRCParticipants>
 
@@ -122,10 +125,6 @@ struct IRCFront: ChatFront {
 
     // MARK: Reports
 
-    /// Sessions store their observations themselves.
-    func takeObservations(at _: Int64) -> [StoreChange] { [] }
-    func giveBack(_: [StoreChange]) {}
-
     func complete(_ report: inout StatusReport) async throws {
         report.accounts.connectedNow = environment.roster.count
         report.blockers += outsiders.prefix(20).map {
@@ -171,13 +170,6 @@ struct IRCFront: ChatFront {
         return Presence(
             accounts: Set(entries.map(\.account)), nicks: Set(entries.map { $0.nick.lowercased() }),
             devices: Set(entries.compactMap(\.device)))
-    }
-
-    /// Connections prove their devices before envelopes of them come.
-    var sealingDevices: Set<DeviceID> { [] }
-
-    func unmatchedRequests() throws -> [Unmatched.Row] {
-        throw AdminFailure("The backend of this gateway speaks IRC, and has no mapping. This is for HTTP backends.")
     }
 
     var resetNotice: String { "Connected members have been notified." }
@@ -254,16 +246,11 @@ struct IRCFront: ChatFront {
         return "its turn: the connection is paced, and earlier messages are sent first"
     }
 
-    func waitingWrites() async -> Int { 0 }
-
     func whyNotDropped(_ id: UInt64) throws -> String? {
         guard let request = try store.request(id) else { return Notices.noRequest(id) }
         return request.state == .pending
             ? nil : "Request \(id) is \(request.state.name): only a waiting one can be dropped."
     }
-
-    /// The gate refuses acts on requests that were sent.
-    func isInFlight(_: UInt64) throws -> Bool { false }
 
     func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> String? {
         var subject: Request?
@@ -305,22 +292,16 @@ struct IRCFront: ChatFront {
         return (retried, ids.count - retried)
     }
 
-    /// Connections pace themselves; the queue has no pauses.
-    func endPauses() async throws -> Int { 0 }
-
     func purgeDead(on gateway: Gateway) async throws -> Int {
         var count = 0
         for id in try deadRequests() where try await carryOut(.purge(id), on: gateway) == nil { count += 1 }
         return count
     }
 
-    // MARK: Configuration and end
+    // MARK: Configuration
 
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let settings = Self.settings(configuration, as: role, network: environment.settings.network)
         return { [environment] in environment.replace(settings) }
     }
-
-    func dismiss() {}
-    func close() async {}
 }

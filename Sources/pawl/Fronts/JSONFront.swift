@@ -17,9 +17,12 @@ import RequestQueue
 import RequestQueueClient
 import StorePort
 
-extension JSONJob: FrontJob {}
+extension JSONJob: DirectoryFrontJob {}
 
 /// The JSON side of a running gateway.
+///
+/// Calls check the directory each time, so there are no proofs to revoke; an account has no connection that could be
+/// missing.
 struct JSONFront: ChatFront {
     typealias Thread = CommitThread<JSONParticipants>
 
@@ -32,15 +35,7 @@ struct JSONFront: ChatFront {
     /// Nothing: a request over HTTP ends with its answer, and a WebSocket carries the backend's frames only.
     func notify(_: AccountID, _: String) {}
 
-    /// Nothing: calls check the directory each time.
-    func revokeProofs(of _: AccountID, _: String) {}
-
     // MARK: Names
-
-    var foldsCase: Bool { false }
-    func displayName(_ account: AccountID) -> String { account.roomName ?? account.name }
-    func names() -> any NameResolver { ExactNames() }
-    func services(_ name: String) -> AccountID { .services(name) }
 
     func conversation(_ first: String, with second: String?) throws -> ConversationID {
         guard second == nil else {
@@ -48,11 +43,6 @@ struct JSONFront: ChatFront {
         }
         return .ofRoom(first)
     }
-
-    /// An account of a JSON backend has no connection that could be missing.
-    func hint(for _: AccountID) -> String { "" }
-
-    func checkNames(account _: String?, room _: String?) throws {}
 
     func knownNames(_ observations: [ObservationRow]) -> [AccountID] {
         let kinds = [ObservedRecipient.legacy, .room, .outsider].map(\.rawValue)
