@@ -23,8 +23,8 @@ import Vault
 
     /// The phone is taken into the list of the desk.
     private func adopt() throws {
-        phone.pendingJobs.append(.decide(.nick("alice"), .join))
-        desk.pendingJobs.append(.decide(.nick("phone"), .adopt))
+        phone.pendingJobs.append(.sidecar(.decide(.nick("alice"), .join)))
+        desk.pendingJobs.append(.sidecar(.decide(.nick("phone"), .adopt)))
         desk.settle()
         let own = try #require(desk.environment.peers?.own)
         desk.run(people.desk) {
@@ -85,7 +85,7 @@ import Vault
         desk.send(people.desk, "PRIVMSG bob :before")
         phone.send(people.phone, "PRIVMSG bob :hello from the phone")
         let lost = try #require(desk.environment.peers?.own?.device)
-        phone.pendingJobs.append(.revoke(lost))
+        phone.pendingJobs.append(.sidecar(.revoke(lost)))
         phone.settle()
         #expect(phone.environment.peers?.own?.deviceList.current.count == 1)
         phone.send(people.phone, "PRIVMSG bob :the desk is lost")
@@ -102,7 +102,7 @@ import Vault
     }
 
     @Test func nobodyIsAdoptedWithoutHavingAsked() throws {
-        desk.pendingJobs.append(.decide(.nick("phone"), .adopt))
+        desk.pendingJobs.append(.sidecar(.decide(.nick("phone"), .adopt)))
         desk.settle()
         let own = try #require(desk.environment.peers?.own)
         desk.run(people.desk) {

@@ -260,7 +260,7 @@ import Vault
         var job = RoomRequestJob(connection: people[1].machine.id, act: act, room: "#room")
         job.network = network
         job.nicks = []
-        let batch = bob.participants.prepare([.askRoom(job)], now: bob.now)
+        let batch = bob.participants.prepare([.sidecar(.askRoom(job))], now: bob.now)
         let committed = try bob.store.commit(batch.groups)
         for reply in bob.participants.complete(batch, committed: committed, now: bob.now) {
             if case .sidecar(.roomAsked(_, let body?)) = reply.reply { return body }

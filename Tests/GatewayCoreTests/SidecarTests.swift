@@ -87,7 +87,7 @@ import Vault
         bob.send(second, "PRIVMSG alice :must not go")
         #expect(second.read.contains { $0.contains(" 531 ") && $0.contains("pawl sidecar accept alice") })
         #expect(!bob.canary.contains("must not go"))
-        bob.pendingJobs.append(.decide(.nick("alice"), .accept))
+        bob.pendingJobs.append(.sidecar(.decide(.nick("alice"), .accept)))
         bob.settle()
         bob.send(second, "PRIVMSG alice :for the new keys")
         bob.settle()

@@ -53,25 +53,50 @@ package protocol DirectoryReply: Sendable {
     static func proven(id: UInt32, _ device: DeviceID, oneTime: Int) -> Self
 }
 
-/// Participants that contain a directory.
+/// Participants whose gateway may have a directory.
 package protocol DirectoryHolding: Participants where Reply: DirectoryReply {
-    /// Nil in a sidecar, which uses the directory of the gateway in front.
-    var directory: Directory? { get set }
-    /// The view of ``directory`` for connections.
-    var directoryCache: DirectoryCache { get }
     /// Whether an id belongs to a device hosted here; such an id cannot be published.
     func isHosted(_ device: DeviceID) -> Bool
 }
 
 extension DirectoryHolding {
+    /// Sends a connection a fresh nonce to sign.
+    package func challenge(_ connection: ConnectionID, nonce: [UInt8], _ unit: inout Unit) {
+        unit.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
+    }
+
+    /// Carries out a job of the directory. Nothing of a refused job stays.
+    package mutating func perform(
+        _ job: DirectoryJob, in directory: GatewayDirectory, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        unit.failure = (
+            job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
+        )
+        do throws(Directory.Refusal) {
+            unit.reply = (job.connection, try directory.answer(job, isHosted: { isHosted($0) }, now, &unit))
+        } catch {
+            unit.cancel(in: &self, now: now)
+            unit.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
+        }
+    }
+}
+
+/// The directory of a gateway in front, and the view of it for connections. One thread at a time uses it.
+package final class GatewayDirectory {
+    private var directory: Directory
+    private let cache: DirectoryCache
+    /// Warnings for the operator, found when the directory was opened.
+    package let warnings: [String]
+
     /// Opens the directory, after the hosted devices were loaded.
     ///
     /// A published device with the id of a hosted one is removed; the hosted one stays with its sessions.
     ///
-    /// - Returns: warnings for the operator.
-    package mutating func openDirectory(
-        _ store: any Store, _ now: Timestamp, _ changes: inout [StoreChange]
-    ) throws(StoreError) -> [String] {
+    /// - Throws: ``StoreError`` if the store cannot be read or a row is damaged.
+    package init(
+        store: any Store, cache: DirectoryCache, isHosted: (DeviceID) -> Bool, _ now: Timestamp,
+        _ changes: inout [StoreChange]
+    ) throws(StoreError) {
         var warnings: [String] = []
         var opened = try Directory(store: store)
         for (account, entry) in opened.accounts.sorted(by: { $0.key < $1.key }) {
@@ -85,45 +110,38 @@ extension DirectoryHolding {
         }
         // Connections without a login ended with the earlier process.
         for account in opened.accounts.keys where !account.isVerified { opened.remove(nil, of: account, &changes) }
-        directory = opened
-        for (account, entry) in opened.accounts { directoryCache.put(account, entry) }
-        return warnings
+        for (account, entry) in opened.accounts { cache.put(account, entry) }
+        (directory, self.cache, self.warnings) = (opened, cache, warnings)
     }
 
+    /// The published devices of an account, also if it is blocked; nil if there are none.
+    package subscript(account: AccountID) -> DirectoryAccount? { directory.accounts[account] }
+
+    /// Whether an account that is not blocked has published a device, which then is not hosted in this vault.
+    package func isInUse(_ device: DeviceID) -> Bool { directory.isInUse(device) }
+
     /// Whether a published device has an id, whatever its account's state; hosted devices get other ids.
-    package var isPublished: (DeviceID) -> Bool {
-        let published = directory
-        return { published?.owner(of: $0) != nil }
+    package func isPublished(_ device: DeviceID) -> Bool { directory.owner(of: device) != nil }
+
+    /// Removes all devices of an account that has ended.
+    package func remove(_ account: AccountID, _ unit: inout UnitOfWork<some Participants>) {
+        directory.remove(nil, of: account, &unit.changes)
+        show(account, &unit)
+    }
+
+    /// Makes memory agree with one record of the store after a change of it was not committed.
+    package func restore(_ kind: RecordKind, name: String, from store: any Store) {
+        directory.restore(kind, name: name, from: store)
     }
 
     /// Publishes the devices of an account to connections after the commit.
-    package func show(published account: AccountID, _ unit: inout Unit) {
-        unit.onCommit { state, _, _ in state.directoryCache.put(account, state.directory?.accounts[account]) }
+    private func show(_ account: AccountID, _ unit: inout UnitOfWork<some Participants>) {
+        unit.onCommit { [self] _, _, _ in cache.put(account, directory.accounts[account]) }
     }
 
-    /// Whether a device is published by an account that is not blocked, and so is not hosted in this vault.
-    package func isElsewhere(_ device: DeviceID) -> Bool { directory?.isInUse(device) ?? false }
-
-    /// Sends a connection a fresh nonce to sign.
-    package func challenge(_ connection: ConnectionID, nonce: [UInt8], _ unit: inout Unit) {
-        unit.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
-    }
-
-    package mutating func directory(_ job: DirectoryJob, _ now: Timestamp, _ unit: inout Unit) {
-        unit.failure = (
-            job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
-        )
-        do throws(Directory.Refusal) {
-            unit.reply = (job.connection, try answer(job, now, &unit))
-        } catch {
-            unit.cancel(in: &self, now: now)
-            unit.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
-        }
-    }
-
-    private mutating func answer(
-        _ job: DirectoryJob, _ now: Timestamp, _ unit: inout Unit
-    ) throws(Directory.Refusal) -> Reply {
+    fileprivate func answer<State: DirectoryHolding>(
+        _ job: DirectoryJob, isHosted: (DeviceID) -> Bool, _ now: Timestamp, _ unit: inout UnitOfWork<State>
+    ) throws(Directory.Refusal) -> State.Reply {
         switch job.request {
         case .publish(let deviceList, let device, let signature, let nonce):
             guard
@@ -133,11 +151,9 @@ extension DirectoryHolding {
             guard !isHosted(device.id) else {
                 throw .init("a device of this gateway has this id already; make a device with a new id")
             }
-            show(published: job.account, &unit)
-            if let owner = directory?.owner(of: device.id) { show(published: owner, &unit) }
-            let startsAgain =
-                try directory?.publish(deviceList, device, of: job.account, now: now, &unit.changes) ?? false
-            if startsAgain {
+            show(job.account, &unit)
+            if let owner = directory.owner(of: device.id) { show(owner, &unit) }
+            if try directory.publish(deviceList, device, of: job.account, now: now, &unit.changes) {
                 unit.changes.append(
                     .audit(
                         AuditRow(
@@ -146,8 +162,8 @@ extension DirectoryHolding {
             }
             return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
         case .find(let account, let connections):
-            show(published: account, &unit)
-            guard let (entry, low) = directory?.bundles(of: account, &unit.changes) else {
+            show(account, &unit)
+            guard let (entry, low) = directory.bundles(of: account, &unit.changes) else {
                 return .directory(id: job.id, .found(.legacy))
             }
             if !low.isEmpty {
@@ -157,25 +173,25 @@ extension DirectoryHolding {
             }
             return .directory(id: job.id, .found(entry))
         case .show(let account):
-            guard let entry = directory?.accounts[account], !entry.isBlocked else {
+            guard let entry = directory.accounts[account], !entry.isBlocked else {
                 return .directory(id: job.id, .found(.legacy))
             }
             return .directory(id: job.id, .found(.capable(account: account.name, entry.deviceList, [])))
         case .replenish(let keys, let device):
-            show(published: job.account, &unit)
-            let count = try directory?.replenish(keys, of: device, job.account, &unit.changes) ?? 0
+            show(job.account, &unit)
+            let count = try directory.replenish(keys, of: device, job.account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: count))
         case .list(let deviceList):
-            show(published: job.account, &unit)
-            try directory?.update(deviceList, of: job.account, &unit.changes)
+            show(job.account, &unit)
+            try directory.update(deviceList, of: job.account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: 0))
         case .block(let account, let isBlocked):
-            show(published: account, &unit)
-            directory?.setBlocked(isBlocked, account, &unit.changes)
+            show(account, &unit)
+            directory.setBlocked(isBlocked, account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: 0))
         case .remove(let account, let device):
-            show(published: account, &unit)
-            directory?.remove(device, of: account, &unit.changes)
+            show(account, &unit)
+            directory.remove(device, of: account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: 0))
         }
     }

@@ -8,6 +8,8 @@ import StorePort
 
 /// Participants that contain mailboxes.
 package protocol MailHolding: DirectoryHolding {
+    /// The devices that have mailboxes.
+    var directory: GatewayDirectory { get }
     var mailboxes: Mailboxes { get set }
     /// Fresh random bytes, for the names of blobs.
     mutating func randomBytes(_ count: Int) -> [UInt8]
@@ -83,16 +85,17 @@ extension MailHolding {
     }
 
     package mutating func pruneMail(_ now: Timestamp, _ unit: inout Unit) {
-        mailboxes.pruneIfDue(now, &unit.changes, isThere: isPublished)
+        let directory = directory
+        mailboxes.pruneIfDue(now, &unit.changes) { directory.isPublished($0) }
     }
 
     private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {
-        guard let entry = directory?.accounts[account] else { return false }
+        guard let entry = directory[account] else { return false }
         return !entry.isBlocked && entry.devices[device] != nil
     }
 
     private func published(of account: AccountID) -> [DeviceID] {
-        guard let entry = directory?.accounts[account], !entry.isBlocked else { return [] }
+        guard let entry = directory[account], !entry.isBlocked else { return [] }
         return entry.devices.keys.sorted()
     }
 }

@@ -170,24 +170,12 @@ package enum IRCJob: Sendable {
     case forget(AccountID, reason: String)
     /// An operator has lowered the latch of a conversation; the next protected message raises it again.
     case reset(ConversationID)
-    /// Makes an introduction: the own device's keys, for a peer that has shown that it can use them.
-    case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
-    /// A person has decided about the devices of a peer.
-    case decide(AccountID, PeerDecision)
-    /// A person has lost one of their own devices.
-    case revoke(DeviceID)
-    case askRoom(RoomRequestJob)
-    /// Challenges a connection to prove its device.
-    case challenge(ConnectionID)
-    case directory(DirectoryJob)
+    /// A job for the directory of a gateway in front. A sidecar refuses it.
+    case front(IRCFrontJob)
+    /// A job for the person's own device. A gateway in front refuses it.
+    case sidecar(IRCSidecarJob)
     /// A message was sent or received end to end between two accounts: the conversation stays protected.
     case protect(ConversationID, names: (first: String, second: String))
-    /// Publishes the keys of the own device in a directory, with the proof for an account.
-    case publish(connection: ConnectionID, nonce: [UInt8], account: String)
-    /// Sends more one-time prekeys to a directory.
-    case replenish(ConnectionID)
-    /// A directory has returned the keys of an account.
-    case found(FoundJob)
     /// An operator's act on a request.
     case act(RequestAct)
     /// Changes that need no reply.
@@ -197,6 +185,52 @@ package enum IRCJob: Sendable {
 
     /// The changes of a ``record(_:)``; none for other jobs.
     package var records: [StoreChange] { if case .record(let changes) = self { changes } else { [] } }
+
+    package static func directory(_ job: DirectoryJob) -> IRCJob { .front(.directory(job)) }
+}
+
+/// A job for the directory of a gateway in front.
+package enum IRCFrontJob: Sendable {
+    /// Challenges a connection to prove its device.
+    case challenge(ConnectionID)
+    case directory(DirectoryJob)
+
+    /// The reply of a gateway without a directory.
+    var refusal: (connection: ConnectionID, reply: IRCReply) {
+        let reason = "this gateway has no directory"
+        return switch self {
+        case .challenge(let connection): (connection, .directory(id: 0, .refused(reason)))
+        case .directory(let job): (job.connection, .directory(id: job.id, .refused(reason)))
+        }
+    }
+}
+
+/// A job for a person's own device in their sidecar.
+package enum IRCSidecarJob: Sendable {
+    /// Makes an introduction: the own device's keys, for a peer that has shown that it can use them.
+    case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
+    /// A person has decided about the devices of a peer.
+    case decide(AccountID, PeerDecision)
+    /// A person has lost one of their own devices.
+    case revoke(DeviceID)
+    case askRoom(RoomRequestJob)
+    /// Publishes the keys of the own device in a directory, with the proof for an account.
+    case publish(connection: ConnectionID, nonce: [UInt8], account: String)
+    /// Sends more one-time prekeys to a directory.
+    case replenish(ConnectionID)
+    /// A directory has returned the keys of an account.
+    case found(FoundJob)
+
+    /// The reply if the job is not done; nil for jobs that are answered by what they change.
+    var refusal: (connection: ConnectionID, reply: IRCReply)? {
+        switch self {
+        case .introduce(let connection, let ticket, _):
+            (connection, .sidecar(.introduction(ticket: ticket, bodies: [])))
+        case .askRoom(let job): (job.connection, .sidecar(.roomAsked(job, nil)))
+        case .found(let job): (job.connection, .sidecar(.sessionsStarted(ticket: job.ticket, nil, [])))
+        case .decide, .revoke, .publish, .replenish: nil
+        }
+    }
 }
 
 /// An opened message.

@@ -1,8 +1,8 @@
 // The participants of an IRC gateway's transactions: the vault, the request queue, opened lines that were not yet
-// shown, and in a sidecar the person's own device. Each job is passed to the part that does it.
+// shown, and by role the directory or the person's own device. Each job is passed to the part that does it.
 
 package import CommitLoop
-package import DeviceDirectory
+import DeviceDirectory
 package import Devices
 package import DoubleRatchet
 package import Envelope
@@ -11,6 +11,16 @@ package import Protection
 package import RequestQueue
 package import StorePort
 package import Vault
+
+/// What the participants of a gateway are, with the state that only this role has.
+///
+/// Both states are objects, so that a switch over the role copies no state.
+enum ParticipantRole {
+    /// In front of a backend, with the directory of people's own devices.
+    case front(GatewayDirectory)
+    /// Beside one person's client, with the person's own device.
+    case sidecar(OwnDevice)
+}
 
 /// The state behind the store of an IRC gateway. One thread at a time uses it.
 package struct IRCParticipants {
@@ -57,18 +67,11 @@ package struct IRCParticipants {
     let lastOldDelivery: UInt64
     var deliveryIDs: IDSequence
     var copies = OpenedCopies()
-    /// The person's own device; nil in a gateway in front.
-    package internal(set) var devices: OwnDeviceState?
-    package var directory: Directory?
-    package let directoryCache: DirectoryCache
+    let role: ParticipantRole
     /// Requests that the queue dispatched in the batch whose outcome is being handled, by account.
     var dispatched: [AccountID: [QueueBatch.Dispatch]] = [:]
     /// The message that the current job has opened, for connections that wait for the same line.
     var openedMessage: OpenedMessage?
-    /// The room whose ratchet chain the current job has advanced; needed if the job fails.
-    var openedRoomKey: String?
-    /// What connections see of ``devices``.
-    let peerCache: PeerCache
     var roomDeliveries = RoomDeliveries()
     var unreadCounts = UnreadCounts()
     var relayTimes = RelayTimes()
@@ -76,14 +79,32 @@ package struct IRCParticipants {
     package internal(set) var unreadable: Set<SessionID> = []
     /// Called once in the life of a process for each session whose record cannot be read.
     package var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
+    /// Called with a description of each job that is for the other role and was refused. No part of a gateway submits one.
+    package var onOtherRole: @Sendable (String) -> Void = { _ in }
+
     /// Warnings for the operator, found when the store was opened.
-    package private(set) var warnings: [String] = []
+    package var warnings: [String] {
+        switch role {
+        case .front(let directory): directory.warnings
+        case .sidecar: []
+        }
+    }
 
     /// The protection of messages that this vault seals: by keys of the gateway or of the person's device.
-    var custody: Protection { isSidecar ? .device : .gateway }
+    var custody: Protection {
+        switch role {
+        case .front: .gateway
+        case .sidecar: .device
+        }
+    }
 
     /// Whether this vault holds the person's own device.
-    var isSidecar: Bool { devices != nil }
+    var isSidecar: Bool {
+        switch role {
+        case .front: false
+        case .sidecar: true
+        }
+    }
 
     /// Takes over a store.
     ///
@@ -99,13 +120,9 @@ package struct IRCParticipants {
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
-        vault = try Vault(
+        var vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
-        switch role {
-        case .front(let cache): (directoryCache, peerCache) = (cache, PeerCache())
-        case .sidecar(let cache): (directoryCache, peerCache) = (DirectoryCache(), cache)
-        }
         (self.rooms, self.openedMessages, self.outbox) = (rooms, openedMessages, outbox)
         (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
         self.wasDelivered = wasDelivered
@@ -114,9 +131,17 @@ package struct IRCParticipants {
         deliveryIDs = IDSequence(vault.sharding, after: contents.highestDelivery)
         lastOldDelivery = contents.highestDelivery
         switch role {
-        case .front: warnings = try openDirectory(store, now, &changes)
-        case .sidecar: try holdOwnDevice(sealer, now, &changes)
+        case .front(let cache):
+            let sessions = vault.sessionCache
+            self.role = .front(
+                try GatewayDirectory(store: store, cache: cache, isHosted: { sessions.holds($0) }, now, &changes))
+        case .sidecar(let cache):
+            self.role = .sidecar(
+                try OwnDevice(
+                    Self.ownDevice(&vault, now, &changes), sealer: sealer, store: vault.store, latches: latches,
+                    cache: cache, &changes))
         }
+        self.vault = vault
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
         }
@@ -125,6 +150,19 @@ package struct IRCParticipants {
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
         changes += turnQueue(now).changes.map(StoreChange.queue)
         publishCounts()
+    }
+
+    /// Loads the person's own device, or makes it.
+    private static func ownDevice(
+        _ vault: inout Vault, _ now: Timestamp, _ changes: inout [StoreChange]
+    ) throws(StoreError) -> HostedDevice {
+        do {
+            return try vault.sessionCache.device(for: .own, now: now, avoiding: { _ in false }, &changes)
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            throw .corrupt("The device of this sidecar could not be made: \(error).")
+        }
     }
 
     // MARK: Requests in flight
@@ -165,11 +203,11 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             case .hold(.account(let account)), .release(.account(let account)):
                 return .shard(sharding.shard(of: account))
             }
-        case .directory(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
-        case .challenge: return .unsharded
+        case .front(.directory(let job)): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
+        case .front(.challenge): return .unsharded
         case .delivered, .recover, .left, .loggedOut, .lost, .forget, .record, .tick: return .several
         // Jobs of a person's own device, whose store is not divided.
-        case .introduce, .decide, .revoke, .askRoom, .publish, .replenish, .found: return .several
+        case .sidecar: return .several
         }
     }
 
@@ -179,8 +217,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         switch job {
         case .seal, .open, .acknowledged: return .repeated
         case .delivered, .record: return .lasting
-        case .failed, .recover, .left, .loggedOut, .lost, .forget, .reset, .introduce, .decide, .revoke, .askRoom,
-            .challenge, .directory, .protect, .publish, .replenish, .found, .act, .tick:
+        case .failed, .recover, .left, .loggedOut, .lost, .forget, .reset, .front, .sidecar, .protect, .act, .tick:
             return .none
         }
     }
@@ -201,22 +238,47 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         case .lost(let connection): left(connection, keepsAcknowledged: false, now)
         case .forget(let account, let reason): forget(account, reason, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
-        case .introduce(let connection, let ticket, let capacity):
-            introduce(connection, ticket, capacity, now, &unit)
-        case .decide(let name, let decision): decide(name, decision, &unit)
-        case .revoke(let device): revoke(device, &unit)
-        case .askRoom(let job): ask(job, now, &unit)
-        case .challenge(let connection): challenge(connection, nonce: vault.makeNonce(), &unit)
-        case .directory(let job): directory(job, now, &unit)
+        case .front(let job):
+            switch role {
+            case .front(let directory): perform(job, in: directory, now, &unit)
+            case .sidecar: refuse(job.refusal, "the directory of a gateway in front", &unit)
+            }
+        case .sidecar(let job):
+            switch role {
+            case .front: refuse(job.refusal, "a person's own device", &unit)
+            case .sidecar(let own): perform(job, own, now, &unit)
+            }
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
-        case .publish(let connection, let nonce, let account): publish(connection, nonce, account, now, &unit)
-        case .replenish(let connection): replenish(connection, now, &unit)
-        case .found(let job): found(job, now, &unit)
         case .act(let job): act(job, now, &unit)
         case .record(let records): unit.changes = records
         case .tick:
             openedMessages.expire(now: now.monotonic)
             expire(now, &unit)
+        }
+    }
+
+    private mutating func perform(
+        _ job: IRCFrontJob, in directory: GatewayDirectory, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        switch job {
+        case .challenge(let connection): challenge(connection, nonce: vault.makeNonce(), &unit)
+        case .directory(let job): perform(job, in: directory, now, &unit)
+        }
+    }
+
+    /// Answers a job that is for the other role, and reports it.
+    private func refuse(
+        _ reply: (connection: ConnectionID, reply: IRCReply)?, _ owner: String, _ unit: inout Unit
+    ) {
+        (unit.reply, unit.failure) = (reply, reply)
+        onOtherRole(owner)
+    }
+
+    /// Whether a remote device is published under an id; hosted devices get other ids.
+    package var isPublished: (DeviceID) -> Bool {
+        switch role {
+        case .front(let directory): { directory.isPublished($0) }
+        case .sidecar: { _ in false }
         }
     }
 
@@ -244,8 +306,10 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
     package mutating func restore(_ kind: RecordKind, name: String) {
         let store = vault.store
         switch kind {
-        case .directoryAccount, .directoryDevice: directory?.restore(kind, name: name, from: store)
-        case .preKey, .ownDevices, .peer, .senderKey: devices?.restore(kind, name: name, from: store)
+        case .directoryAccount, .directoryDevice:
+            if case .front(let directory) = role { directory.restore(kind, name: name, from: store) }
+        case .preKey, .ownDevices, .peer, .senderKey:
+            if case .sidecar(let own) = role { own.restore(kind, name: name, from: store) }
         case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .hold, .network, .policyWithRooms: break
         }
     }

@@ -1,4 +1,7 @@
-// The person's own device in a sidecar: sealing for other people's devices, whose private keys are not in this vault.
+// The person's own device in a sidecar: its list, prekeys, peers and room keys, and what connections see of them.
+//
+// It knows no sessions, which are in the vault, and no requests. A method that changes rows appends the changes; what
+// connections see changes after the commit.
 
 import CommitLoop
 import Devices
@@ -8,269 +11,407 @@ import Protection
 import StorePort
 import Vault
 
-extension IRCParticipants {
-    /// Loads the own device from the store, or makes it.
-    mutating func holdOwnDevice(
-        _ sealer: StorageSealer, _ now: Timestamp, _ changes: inout [StoreChange]
+/// The state of a sidecar's device, apart from its sessions. One thread at a time uses it.
+///
+/// An object, so that ``ParticipantRole`` is switched over without copies of this state.
+final class OwnDevice {
+    let device: HostedDevice
+    private var state: OwnDeviceState
+    /// What connections see of the state.
+    private let cache: PeerCache
+    private let latches: LatchTable
+    /// The chain of a room that the current job has advanced. It stays advanced if the job fails.
+    private var advanced: (sender: DeviceID, room: String)?
+
+    /// Reads the state of a device from the store.
+    init(
+        _ device: HostedDevice, sealer: StorageSealer, store: any Store, latches: LatchTable, cache: PeerCache,
+        _ changes: inout [StoreChange]
     ) throws(StoreError) {
-        do {
-            let device = try vault.sessionCache.device(for: .own, now: now, avoiding: { _ in false }, &changes)
-            devices = try OwnDeviceState(device: device, sealer: vault.sealer, store: vault.store, &changes)
-        } catch let error as StoreError {
-            throw error
-        } catch {
-            throw .corrupt("The device of this sidecar could not be made: \(error).")
+        state = try OwnDeviceState(device: device, sealer: sealer, store: store, &changes)
+        (self.device, self.latches, self.cache) = (device, latches, cache)
+        cache.hasHadFront = try store.record(.ownDevices, name: OwnDeviceState.frontRecord) != nil
+        for row in try store.records(.ownDevices) where row.name.hasPrefix(OwnDeviceState.sealedRecord) {
+            _ = cache.setSealed(true, room: String(row.name.dropFirst(OwnDeviceState.sealedRecord.count)))
         }
-        peerCache.hasHadFront = try vault.store.record(.ownDevices, name: OwnDeviceState.frontRecord) != nil
-        for row in try vault.store.records(.ownDevices) where row.name.hasPrefix(OwnDeviceState.sealedRecord) {
-            _ = peerCache.setSealed(true, room: String(row.name.dropFirst(OwnDeviceState.sealedRecord.count)))
-        }
-        peerCache.replace(devices?.peers ?? [:])
-        peerCache.own = devices.map { OwnDevices(deviceList: $0.deviceList, device: $0.device.id) }
+        cache.replace(state.peers)
+        showOwn()
     }
 
-    func session(with peer: DeviceID) -> SessionID? {
-        devices.map { SessionID(owner: $0.device.id, peer: peer, in: .only) }
+    /// Makes memory agree with one record of the store after a change of it was not committed.
+    func restore(_ kind: RecordKind, name: String, from store: any Store) {
+        state.restore(kind, name: name, from: store)
     }
 
-    /// The associated data of a message between devices. It has no names of people: the session binds both identities,
-    /// and each end may know the other by a different name.
-    func associatedData(
-        from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
-    ) -> [UInt8] {
-        AssociatedData(
-            protocolName: vault.carrier.protocolName, network: "", sender: "", senderDevice: sender,
-            recipient: room?.text ?? "",
-            recipientDevice: recipient, messageID: message, protection: .device
-        ).bytes
+    var id: DeviceID { device.id }
+    var deviceList: DeviceList { state.deviceList }
+
+    func peer(_ name: AccountID) -> Peer? { state.peers[name] }
+    func session(with peer: DeviceID) -> SessionID { SessionID(owner: id, peer: peer, in: .only) }
+
+    // MARK: Failed jobs
+
+    /// The state before a job.
+    struct Checkpoint {
+        fileprivate let state: OwnDeviceState
     }
 
-    /// The sessions with a remote device; nil if there are none, or if their record cannot be read. In the second case
-    /// the device counts as one without keys until it begins a new session, and other members of a room can still be
-    /// reached.
+    /// Begins a job that may fail.
+    func checkpoint() -> Checkpoint {
+        advanced = nil
+        return Checkpoint(state: state)
+    }
+
+    /// Goes back to the state before a failed job. Only the advanced chain of a room stays; see
+    /// ``advancedChain(random:)``.
+    func goBack(to checkpoint: Checkpoint) { state = checkpoint.state }
+
+    /// The row of the chain that a failed job has advanced; nil if there is none.
     ///
-    /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
-    mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
-        do {
-            return try vault.sessionCache.session(id)
-        } catch {
-            guard case .corrupt = error else { throw error }
-            if unreadable.insert(id).inserted { onUnreadable(id) }
-            return nil
+    /// It is written although the job failed. Else a copy of the message would open again after a crash.
+    func advancedChain(random: inout some RandomSource) throws -> StoreChange? {
+        guard let advanced else { return nil }
+        return try state.roomKeys.row(from: advanced.sender, in: advanced.room, random: &random)
+    }
+
+    // MARK: What connections see
+
+    /// Publishes the state of a peer to connections after the commit.
+    func show(_ name: AccountID, _ unit: inout UnitOfWork<some Participants>) {
+        unit.onCommit { [self] _, _, _ in cache[name] = state.peers[name] }
+    }
+
+    private func showOwn() { cache.own = OwnDevices(deviceList: state.deviceList, device: id) }
+
+    /// Stores a peer and publishes it to connections after the commit.
+    func put(_ peer: Peer, _ unit: inout UnitOfWork<some Participants>) {
+        show(peer.name, &unit)
+        state.put(peer, &unit.changes)
+    }
+
+    /// Stores the device list of the person's own account and publishes it to connections after the commit.
+    private func put(ownList deviceList: DeviceList, _ unit: inout UnitOfWork<some Participants>) {
+        state.put(deviceList: deviceList, &unit.changes)
+        unit.onCommit { [self] _, _, _ in showOwn() }
+    }
+
+    /// Stores another version of the own list, also for the peers that are the person's other devices.
+    func take(_ deviceList: DeviceList, _ unit: inout UnitOfWork<some Participants>) {
+        let others = state.peers.values.filter { deviceList.continues($0.deviceList) }
+        put(ownList: deviceList, &unit)
+        for var peer in others {
+            peer.deviceList = deviceList
+            put(peer, &unit)
         }
+    }
+
+    // MARK: Own keys
+
+    /// Makes the envelope of an introduction.
+    func introduction(
+        _ message: MessageID, _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
+    ) throws -> Envelope {
+        let bundle = try state.preKeys.bundle(
+            forOne: true, identity: device.identity, now: now, random: &random, &changes)
+        let introduction = Introduction(time: now.wall, deviceList: deviceList, bundle: bundle, device: id)
+        return Envelope(
+            kind: .introduction, sender: id, messageID: message,
+            ratchetMessage: introduction.bytes(signedBy: device.identity))
+    }
+
+    /// Makes one-time prekeys for a directory that has none left.
+    func oneTimeKeys(
+        _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
+    ) throws -> [OneTimePreKey.Public] {
+        try state.preKeys.replenish(left: 0, now: now, random: &random, &changes)
+    }
+
+    /// Makes a bundle for a directory, without a one-time prekey.
+    func bundle(
+        _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
+    ) throws -> PreKeyBundle {
+        try state.preKeys.bundle(forOne: false, identity: device.identity, now: now, random: &random, &changes)
+    }
+
+    /// Opens the first message of a session, and consumes no prekey yet.
+    func begin(
+        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ plaintext: inout [UInt8]
+    ) throws -> PreKeyStore.Beginning {
+        try state.preKeys.store.begin(
+            identity: device.identity, message: message.span, associatedData: associated.span,
+            expecting: state.identity(of: sender), plaintext: &plaintext)
+    }
+
+    /// Consumes the prekeys that a session was started with.
+    func commit(
+        _ beginning: consuming PreKeyStore.Beginning, _ now: Timestamp, random: inout some RandomSource,
+        _ changes: inout [StoreChange]
+    ) throws -> Session {
+        try state.preKeys.commit(beginning, now: now, random: &random, &changes)
+    }
+
+    // MARK: Lists and names of peers
+
+    /// Judges a list that a device shows.
+    func assess(
+        _ shown: DeviceList, with device: DeviceID, as names: [AccountID], _ now: Timestamp
+    ) -> OwnDeviceState.ListAssessment {
+        state.assess(shown, with: device, as: names, now: now)
+    }
+
+    /// The owner of a device: a peer, or the person for another device of their own; nil if unknown.
+    func owner(of device: DeviceID) -> AccountID? { state.owner(of: device) }
+
+    /// The peer whose keys were last seen under the line's nick.
+    private func alias(_ job: OpenJob) -> Peer? {
+        latches.peer(named: job.sourceName, for: .own).flatMap { state.peers[$0] }
+    }
+
+    /// Checks that a known device writes under a name of its owner, or under a name that no known peer has.
+    func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
+        guard state.identity(of: device) != nil else { return }
+        // Only the person's own devices write under the person's own nick.
+        guard job.senders != [.own] || deviceList.identity(of: device) != nil else {
+            throw OpenError(reason: .wrongSource)
+        }
+        let named = job.senders.compactMap { state.peers[$0] }
+        let known = named.isEmpty ? [alias(job)].compactMap { $0 } : named
+        // The name belongs to a peer whose list does not have the device, so the message has no owner.
+        guard known.isEmpty || known.contains(where: { $0.deviceList.identity(of: device) != nil }) else {
+            throw OpenError(reason: .wrongSource)
+        }
+    }
+
+    /// The peer whose device has sealed an envelope. If several peers list the device, the one with the line's name.
+    func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
+        let named = job.senders.compactMap { state.peers[$0] } + [alias(job)].compactMap { $0 }
+        if let peer = named.first(where: { $0.hasConfirmed(envelope.sender) }) { return peer.name }
+        guard let owner = state.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
+        // The line has the name of a peer that only lists the device.
+        guard named.isEmpty else { throw OpenError(reason: .wrongSource) }
+        return owner
+    }
+
+    /// The event if a peer writes under a nick that it did not use before, whatever account the backend names; else
+    /// nil.
+    func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
+        let seen = latches.peer(named: job.sourceName, for: .own) ?? state.peers[.nick(job.sourceName)]?.name
+        return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
+    }
+
+    /// Notes that a message of a peer was opened.
+    ///
+    /// - Returns: whether the peer's conversation is protected from now on; false while other keys are offered.
+    func noteOpened(from name: AccountID, _ unit: inout UnitOfWork<some Participants>) -> Bool {
+        guard var peer = state.peers[name], peer.offered == nil else { return false }
+        if !peer.isEstablished {
+            peer.isEstablished = true
+            put(peer, &unit)
+        }
+        return true
+    }
+
+    /// Accepts a request about a room, which counts once.
+    func take(
+        _ request: RoomRequest, of device: DeviceID, from name: AccountID,
+        _ unit: inout UnitOfWork<some Participants>
+    ) throws(OpenError) {
+        guard let identity = state.identity(of: device), request.isSigned(by: identity, device) else {
+            throw OpenError(reason: .notAuthentic)
+        }
+        guard var peer = state.peers[name] else { return }
+        guard peer.takes(request: request.number, of: device) else { throw OpenError(reason: .copy) }
+        put(peer, &unit)
+    }
+
+    /// Joins the list of a peer's account, as the person has decided and the peer has confirmed.
+    func join(
+        _ list: DeviceList, of name: AccountID, _ unit: inout UnitOfWork<some Participants>
+    ) throws(OpenError) {
+        guard name == state.joining, var peer = state.peers[name], list.continues(peer.deviceList),
+            list.identity(of: id) == device.identity.publicKey
+        else { throw OpenError(reason: .unknownSender) }
+        state.joining = nil
+        put(ownList: list, &unit)
+        peer.deviceList = list
+        peer.isVerified = true
+        put(peer, &unit)
     }
 
     // MARK: Sealing
 
-    /// Seals a message for all devices of its recipient, and for the person's other devices.
+    /// The devices that get a message.
+    struct Readers {
+        /// Devices of the recipient, with the key that a session needs; nil if no list has the device.
+        var devices: [(id: DeviceID, identity: IdentityKey?)] = []
+        /// The person's other devices, which get a copy.
+        var copies: [ListedDevice] = []
+    }
+
+    func readers(of job: SealJob) -> Readers {
+        if let device = job.device { return Readers(devices: [(device, state.identity(of: device))]) }
+        guard let peer = state.peers[job.recipient], peer.offered == nil else { return Readers() }
+        let listed = peer.deviceList.current.filter { $0.id != id }
+        return Readers(
+            devices: listed.map { ($0.id, $0.identity) },
+            copies: deviceList.current.filter { own in own.id != id && !listed.contains { $0.id == own.id } })
+    }
+
+    /// The devices of a member of a room; none while other keys are offered.
+    func devices(of member: AccountID) -> [ListedDevice] {
+        guard let peer = state.peers[member], peer.offered == nil else { return [] }
+        return peer.deviceList.current
+    }
+
+    /// The control message with our list for a peer that has an older version; nil if there is none to send.
+    func news(for name: AccountID, _ changes: inout [StoreChange]) -> ControlMessage? {
+        guard var peer = state.peers[name], peer.sentVersions != deviceList.versions.count,
+            !peer.deviceList.continues(deviceList)
+        else { return nil }
+        let isFirst = peer.sentVersions == 0 && deviceList.versions.count == 1
+        peer.sentVersions = deviceList.versions.count
+        state.put(peer, &changes)
+        return isFirst ? nil : .acknowledge(deviceList)
+    }
+
+    // MARK: Rooms
+
+    /// Returns the key for a room and these readers, made if there is none for them.
+    func roomKey(for room: String, readers: Set<DeviceID>, random: inout some RandomSource) -> RoomKeys.Own {
+        state.roomKeys.key(for: room, readers: readers, random: &random)
+    }
+
+    /// The control message with the key of a room for one member's devices; nil if all of them have it.
+    func distribution(of key: RoomKeys.Own, room: String, to devices: [DeviceID]) -> ControlMessage? {
+        guard !Set(devices).isSubset(of: state.roomKeys.readers(in: room)) else { return nil }
+        return .senderKey(room: room, key.key.distribution, ended: state.roomKeys.ended(for: devices, in: room))
+    }
+
+    /// Records the devices that the key of a room is sent to.
+    func give(to readers: Set<DeviceID>, in room: String) { state.roomKeys.give(to: readers, in: room) }
+
+    /// The row of the own key of a room.
+    func row(of key: RoomKeys.Own, room: String, random: inout some RandomSource) throws -> StoreChange {
+        try state.roomKeys.row(own: key, room: room, random: &random)
+    }
+
+    /// Records that a device has asked for the key of a room.
+    func forget(reader: DeviceID, in room: String) { state.roomKeys.forget(reader: reader, in: room) }
+
+    /// Takes the key of a sender in a room.
     ///
-    /// - Throws: ``SealRefusal``, or what the ratchet throws.
-    mutating func deviceEnvelope(
-        _ job: SealJob, _ id: MessageID, _ unit: inout Unit
-    ) throws -> Envelope {
-        guard let devices else { throw SealRefusal.keysMissing }
-        let boxes = try recipients(job, devices)
-        guard let first = boxes.first else { throw SealRefusal.keysMissing }
-        let sessions = boxes.compactMap { session(with: $0.device) }
-        unit.shared += sessions
-        for id in sessions { vault.sessionCache.markDirty(id) }
-        let own = devices.device.id
-        if boxes.count == 1 {
-            let body = try padded(job.body, besides: vault.overhead(first.box), capacity: job.capacity)
-            let message = try encrypt(body, first, own, id)
-            return Envelope(sender: own, messageID: id, ratchetMessage: message)
+    /// - Returns: how many messages under the sender's earlier keys never came.
+    func take(
+        _ distribution: SenderKeyDistribution, ended: [EndedKey], from sender: DeviceID, in room: String,
+        random: inout some RandomSource, _ changes: inout [StoreChange]
+    ) -> Int {
+        let missing = state.roomKeys.missing(ended, from: sender, in: room)
+        if state.roomKeys.take(distribution, from: sender, in: room),
+            let row = try? state.roomKeys.row(from: sender, in: room, random: &random)
+        {
+            changes.append(row)
         }
-        let fixed = boxes.reduce(MultiRecipientMessage.overhead) {
-            $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + vault.overhead($1.box)
-        }
-        let body = try padded(job.body, besides: fixed, capacity: job.capacity)
-        var sealer = MultiRecipientSealer(
-            body.span, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id),
-            random: &vault.sessionCache.random)
-        for recipient in boxes {
-            try sealer.add(
-                recipient.device.value, &recipient.box.sessions,
-                associatedData: associatedData(from: own, to: recipient.device, room: nil, id),
-                random: &vault.sessionCache.random)
-        }
-        var bytes: [UInt8] = []
-        sealer.finish().serialize(into: &bytes)
-        return Envelope(kind: .several, sender: own, messageID: id, ratchetMessage: bytes)
+        return missing
     }
 
-    private typealias Recipient = (device: DeviceID, box: SessionBox)
+    /// Opens a message to a room, which advances its sender's chain.
+    func open(
+        _ envelope: Envelope, _ associated: [UInt8], in room: String, random: inout some RandomSource,
+        _ changes: inout [StoreChange]
+    ) throws -> (plaintext: [UInt8], skipped: Int) {
+        let opened = try decrypt(envelope, associated, room)
+        advanced = (envelope.sender, room)
+        changes.append(try state.roomKeys.row(from: envelope.sender, in: room, random: &random))
+        return opened
+    }
 
-    private mutating func recipients(_ job: SealJob, _ devices: OwnDeviceState) throws -> [Recipient] {
-        var ids: [DeviceID] = []
-        if let device = job.device {
-            ids = [device]
-        } else {
-            guard let peer = devices.peers[job.recipient], peer.offered == nil else { return [] }
-            ids = peer.deviceList.current.map(\.id).filter { $0 != devices.device.id }
-        }
-        let pinned = job.device == nil ? devices.peers[job.recipient]?.deviceList : nil
-        var found: [Recipient] = []
-        for id in ids {
-            guard let session = session(with: id), let box = try peerSession(session) else { continue }
-            // A session is used only if its identity key is the pinned one; a device id alone proves nothing.
-            if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.sessions.peerIdentity {
-                continue
-            }
-            found.append((id, box))
-        }
-        // The person's other devices get a copy; they are no recipients if there is no other.
-        guard job.device == nil, !found.isEmpty else { return found }
-        for listed in devices.deviceList.current where listed.id != devices.device.id && !ids.contains(listed.id) {
-            if let session = session(with: listed.id), let box = try peerSession(session),
-                box.sessions.peerIdentity == listed.identity
-            {
-                found.append((listed.id, box))
+    private func decrypt(
+        _ envelope: Envelope, _ associated: [UInt8], _ room: String
+    ) throws(OpenError) -> (plaintext: [UInt8], skipped: Int) {
+        var reason = OpenFailure.keyMissing
+        for key in state.roomKeys.received(from: envelope.sender, in: room) {
+            var plaintext: [UInt8] = []
+            do throws(RatchetError) {
+                let received = try key.receiver.decrypt(
+                    envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                return (plaintext, received.skipped)
+            } catch {
+                switch error {
+                case .unknownSenderKey: continue
+                case .duplicate: throw OpenError(reason: .copy)
+                case .tooFarAhead: reason = .tooFarAhead
+                case .beforeDistribution: reason = .beforeJoining
+                case .malformed, .unsupportedVersion: reason = .malformed
+                default: reason = .notAuthentic
+                }
             }
         }
-        return found
+        throw OpenError(reason: reason)
     }
 
-    private mutating func encrypt(
-        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID
-    ) throws -> [UInt8] {
-        let associated = associatedData(from: own, to: recipient.device, room: nil, id)
-        var message: [UInt8] = []
-        try recipient.box.sessions.encrypt(
-            plaintext.span, associatedData: associated.span, random: &vault.sessionCache.random, into: &message)
-        return message
-    }
-
-    // MARK: Introducing
-
-    /// Makes the lines of an introduction, which send our keys to a peer.
-    mutating func introduce(
-        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Timestamp, _ unit: inout Unit
-    ) {
-        unit.failure = (connection, .sidecar(.introduction(ticket: ticket, bodies: [])))
-        unit.reply = unit.failure
-        guard let own = devices?.device, let deviceList = devices?.deviceList else { return }
-        guard
-            let bundle = try? devices?.preKeys.bundle(
-                forOne: true, identity: own.identity, now: now, random: &vault.sessionCache.random, &unit.changes)
-        else { return }
-        let id = MessageID(requestIDs.next(in: .only, at: now))
-        let introduction = Introduction(time: now.wall, deviceList: deviceList, bundle: bundle, device: own.id)
-        let envelope = Envelope(
-            kind: .introduction, sender: own.id, messageID: id,
-            ratchetMessage: introduction.bytes(signedBy: own.identity))
-        let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
-        unit.reply = (connection, .sidecar(.introduction(ticket: ticket, bodies: bodies ?? [])))
+    /// Signs a request to the other members of a room.
+    func sign(_ job: RoomRequestJob, _ now: Timestamp, _ changes: inout [StoreChange]) -> RoomRequest {
+        RoomRequest(
+            act: job.act, number: state.nextRequest(now, &changes), room: job.room, network: job.network, device: id,
+            identity: device.identity)
     }
 
     // MARK: What a person decides
 
-    mutating func decide(
-        _ name: AccountID, _ decision: PeerDecision, _ unit: inout Unit
-    ) {
-        guard var peer = devices?.peers[name] else { return }
-        showPeer(name, &unit)
+    /// Carries out a decision about a peer; none if the peer is unknown.
+    ///
+    /// - Returns: devices whose sessions end.
+    func decide(
+        _ name: AccountID, _ decision: PeerDecision, _ unit: inout UnitOfWork<some Participants>
+    ) -> [DeviceID] {
+        guard var peer = state.peers[name] else { return [] }
+        let devices = peer.deviceList.current.map(\.id)
         switch decision {
         case .verify:
             peer.isVerified = true
-            devices?.put(peer, &unit.changes)
+            put(peer, &unit)
         case .accept:
-            guard let offered = peer.offered, devices?.contradicts(offered) == false else { return }
-            endSessions(peer.deviceList, &unit.changes)
+            guard let offered = peer.offered, !state.contradicts(offered) else { return [] }
             peer.deviceList = offered
             peer.offered = nil
             peer.isVerified = false
             peer.introduced = [:]
-            devices?.put(peer, &unit.changes)
+            put(peer, &unit)
+            return devices
         case .forget:
-            endSessions(peer.deviceList, &unit.changes)
-            devices?.forget(name, &unit.changes)
-        case .adopt: adopt(&peer, &unit)
-        case .join: devices?.joining = name
+            show(name, &unit)
+            state.forget(name, &unit.changes)
+            return devices
+        case .adopt: adopt(peer, &unit)
+        case .join: state.joining = name
         }
+        return []
     }
 
-    /// Publishes the state of a peer to connections after the commit.
-    func showPeer(_ name: AccountID, _ unit: inout Unit) {
-        unit.onCommit { state, _, _ in state.peerCache[name] = state.devices?.peers[name] }
-    }
-
-    /// Stores the device list of the person's own account and publishes it to connections after the commit.
-    mutating func put(ownList deviceList: DeviceList, _ unit: inout Unit) {
-        devices?.put(deviceList: deviceList, &unit.changes)
-        unit.onCommit { state, _, _ in
-            state.peerCache.own = state.devices.map { OwnDevices(deviceList: $0.deviceList, device: $0.device.id) }
-        }
-    }
-
-    /// Stores, after the commit, the folded nick under which a peer was seen.
-    func remember(alias nick: String, of peer: AccountID, _ unit: inout Unit) {
-        unit.onCommit { state, _, _ in state.vault.latches.remember(name: nick, of: peer, for: .own) }
-    }
-
-    // MARK: Several devices of one person
-
-    private mutating func adopt(_ peer: inout Peer, _ unit: inout Unit) {
-        guard let own = devices?.device, let deviceList = devices?.deviceList,
-            let theirs = peer.deviceList.current.first,
-            peer.offered == nil
-        else { return }
+    /// Adds the device of a peer, who is the person too, to the own list.
+    private func adopt(_ peer: Peer, _ unit: inout UnitOfWork<some Participants>) {
+        guard let theirs = peer.deviceList.current.first, peer.offered == nil else { return }
         // The list has the device already if this repeats a decision whose control message was lost.
         if deviceList.identity(of: theirs.id) == nil {
-            guard peer.deviceList.current.count == 1, let longer = deviceList.adding(theirs, by: own.id, own.identity)
+            guard peer.deviceList.current.count == 1, let longer = deviceList.adding(theirs, by: id, device.identity)
             else {
                 return
             }
             put(ownList: longer, &unit)
         }
-        peer.deviceList = devices?.deviceList ?? deviceList
+        var peer = peer
+        peer.deviceList = deviceList
         peer.note(theirs.id)
         peer.isVerified = true
-        devices?.put(peer, &unit.changes)
+        put(peer, &unit)
     }
 
-    mutating func revoke(_ device: DeviceID, _ unit: inout Unit) {
-        guard let own = devices?.device, let deviceList = devices?.deviceList,
-            let shorter = deviceList.removing(device, by: own.id, own.identity)
-        else { return }
+    /// Removes a lost device from the own list.
+    ///
+    /// - Returns: false if the list does not change.
+    func revoke(_ lost: DeviceID, _ unit: inout UnitOfWork<some Participants>) -> Bool {
+        guard let shorter = deviceList.removing(lost, by: id, device.identity) else { return false }
         take(shorter, &unit)
-        vault.sessionCache.drop([session(with: device)].compactMap { $0 })
-        unit.changes.append(.removeSessions(device: device))
-    }
-
-    /// Stores another version of the own list, also for the peers that are the person's other devices.
-    mutating func take(_ deviceList: DeviceList, _ unit: inout Unit) {
-        let names = (devices?.peers ?? [:]).values.filter { deviceList.continues($0.deviceList) }.map(\.name)
-        put(ownList: deviceList, &unit)
-        for name in names {
-            guard var peer = devices?.peers[name] else { continue }
-            peer.deviceList = deviceList
-            devices?.put(peer, &unit.changes)
-            showPeer(name, &unit)
-        }
-    }
-
-    /// The requests that send our list to a peer with an older version of it; to be sent before the next message.
-    mutating func news(
-        _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
-    ) throws -> [Request] {
-        guard job.body.kind != .control, let deviceList = devices?.deviceList, var peer = devices?.peers[job.recipient],
-            peer.sentVersions != deviceList.versions.count, !peer.deviceList.continues(deviceList)
-        else { return [] }
-        let isFirst = peer.sentVersions == 0 && deviceList.versions.count == 1
-        peer.sentVersions = deviceList.versions.count
-        devices?.put(peer, &unit.changes)
-        guard !isFirst else { return [] }
-        var controlJob = job
-        controlJob.verb = "NOTICE"
-        controlJob.body = ControlMessage.acknowledge(deviceList).body
-        let envelope = try deviceEnvelope(controlJob, MessageID(requestIDs.next(in: .only, at: now)), &unit)
-        return [try insert(envelope, controlJob, now, &unit)]
-    }
-
-    private mutating func endSessions(_ deviceList: DeviceList, _ changes: inout [StoreChange]) {
-        for listed in deviceList.current {
-            vault.sessionCache.drop([session(with: listed.id)].compactMap { $0 })
-            changes.append(.removeSessions(device: listed.id))
-        }
+        return true
     }
 }

@@ -35,8 +35,7 @@ extension IRCParticipants {
         expired[account] = nil
         outbox.gate.release(.account(account))
         unit.changes.append(.forgetAccount(account))
-        directory?.remove(nil, of: account, &unit.changes)
-        show(published: account, &unit)
+        if case .front(let directory) = role { directory.remove(account, &unit) }
     }
 
     /// Returns the requests of an ended connection to the queue, unless the backend is known to have them.

@@ -28,39 +28,63 @@ extension IRCParticipants {
             unit.reply = unit.failure
             return
         }
-        let before = devices
-        do {
-            let keys = isSidecar ? try distributions(job, now, &unit) : []
-            let shard = vault.sharding.shard(from: job.sender, to: job.recipient)
-            let id = MessageID(requestIDs.next(in: shard, at: now))
-            let envelope: Envelope
-            if !isSidecar {
+        switch role {
+        case .front:
+            do {
+                let id = nextMessage(job, now)
                 let plaintext = try padded(job.body, besides: Vault.ratchetOverhead, capacity: job.capacity)
-                envelope = try seal(plaintext, from: job.sender, to: job.recipient, id, now, &unit)
-            } else if let room = job.recipient.roomName {
-                envelope = try roomEnvelope(job, room, id, &unit)
-            } else {
-                envelope = try deviceEnvelope(job, id, &unit)
+                let envelope = try seal(plaintext, from: job.sender, to: job.recipient, id, now, &unit)
+                try take(envelope, of: job, keys: [], now, &unit)
+            } catch {
+                cancel(job, error, now, &unit)
             }
-            let request = try insert(envelope, job, now, &unit)
-            let isFirst = latch(job, now, &unit)
-            unit.reply = (
-                job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst, keys: keys)
-            )
-        } catch {
-            unit.cancel(in: &self, now: now)
-            unit.shared = []
-            devices = before
-            switch error as? SealRefusal {
-            case .tooLong:
-                unit.failure = (
-                    job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
-                )
-            case .keysMissing: unit.failure = (job.connection, .sidecar(.keysMissing(ticket: job.ticket)))
-            case nil: break
+        case .sidecar(let own):
+            let before = own.checkpoint()
+            do {
+                let keys = try distributions(job, own, now, &unit)
+                let id = nextMessage(job, now)
+                let envelope =
+                    if let room = job.recipient.roomName { try roomEnvelope(job, room, id, own, &unit) } else {
+                        try deviceEnvelope(job, id, own, &unit)
+                    }
+                try take(envelope, of: job, keys: keys, now, &unit)
+            } catch {
+                cancel(job, error, now, &unit)
+                own.goBack(to: before)
             }
-            unit.reply = unit.failure
         }
+    }
+
+    /// Assigns an id to a message.
+    private mutating func nextMessage(_ job: SealJob, _ now: Timestamp) -> MessageID {
+        let shard = vault.sharding.shard(from: job.sender, to: job.recipient)
+        return MessageID(requestIDs.next(in: shard, at: now))
+    }
+
+    /// Queues a sealed message and replies.
+    ///
+    /// - Parameter keys: requests with keys for its readers, to be sent first.
+    private mutating func take(
+        _ envelope: Envelope, of job: SealJob, keys: [Request], _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let request = try insert(envelope, job, now, &unit)
+        let isFirst = latch(job, now, &unit)
+        unit.reply = (job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst, keys: keys))
+    }
+
+    /// Cancels a message that could not be sealed. Nothing of it stays.
+    private mutating func cancel(_ job: SealJob, _ error: any Error, _ now: Timestamp, _ unit: inout Unit) {
+        unit.cancel(in: &self, now: now)
+        unit.shared = []
+        switch error as? SealRefusal {
+        case .tooLong:
+            unit.failure = (
+                job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
+            )
+        case .keysMissing: unit.failure = (job.connection, .sidecar(.keysMissing(ticket: job.ticket)))
+        case nil: break
+        }
+        unit.reply = unit.failure
     }
 
     /// Queues an envelope as a request.
@@ -125,7 +149,10 @@ extension IRCParticipants {
         unit.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
         openedMessage = nil
         let outcome =
-            isSidecar ? openOnDevice(job, now, &unit) : outcome(of: job, now, &unit)
+            switch role {
+            case .front(let directory): outcome(of: job, directory, now, &unit)
+            case .sidecar(let own): openOnDevice(job, own, now, &unit)
+            }
         switch outcome {
         case .success(let opened): unit.reply = (job.connection, .opened(ticket: job.ticket, opened))
         case .failure(let error):
@@ -166,12 +193,12 @@ extension IRCParticipants {
     }
 
     private mutating func outcome(
-        of job: OpenJob, _ now: Timestamp, _ unit: inout Unit
+        of job: OpenJob, _ directory: GatewayDirectory, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
         if let outcome = known(job, envelope, now, &unit) { return outcome }
         guard let sender = vault.sessionCache.owner(of: envelope.sender) else {
-            return .failure(.init(reason: isElsewhere(envelope.sender) ? .wrongSource : .unknownSender))
+            return .failure(.init(reason: directory.isInUse(envelope.sender) ? .wrongSource : .unknownSender))
         }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic

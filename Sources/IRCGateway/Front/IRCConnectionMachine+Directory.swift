@@ -17,7 +17,7 @@ extension IRCConnectionMachine {
         guard case .front(let device) = role else { return }
         device.withdraw()
         guard capabilities.clientAsked, isRegistered, policy.takesPart else { return }
-        out.jobs.append(.challenge(id))
+        out.jobs.append(.front(.challenge(id)))
     }
 
     /// Handles a line of the control plane.

@@ -53,7 +53,7 @@ extension IRCConnectionMachine {
         case .challenge(let nonce, let account):
             let challenge = FrontLink.Challenge(nonce: nonce, account: account)
             if sidecar.front.challenged(challenge, now: now.monotonic) { publish(sidecar, out) }
-        case .low: if sidecar.front.mayMakeKeys(now: now.monotonic) { out.jobs.append(.replenish(id)) }
+        case .low: if sidecar.front.mayMakeKeys(now: now.monotonic) { out.jobs.append(.sidecar(.replenish(id))) }
         case .done:
             if sidecar.front.accepted() { notify(Notices.frontFound, out) }
             if !sidecar.peers.hasHadFront {
@@ -79,7 +79,8 @@ extension IRCConnectionMachine {
     func publish(_ sidecar: SidecarConnection, _ out: MachineOutput) {
         // Without a gateway in front there is nothing to publish to.
         guard let challenge = sidecar.front.challenge else { return }
-        out.jobs.append(.publish(connection: id, nonce: challenge.nonce, account: challenge.account))
+        out.jobs.append(
+            .sidecar(.publish(connection: id, nonce: challenge.nonce, account: challenge.account)))
     }
 
     /// Sends a message to the directory.
@@ -131,13 +132,11 @@ extension IRCConnectionMachine {
         // On IRC the name of a connection without a login begins with `~`. It gives no information beyond the nick.
         let known: AccountID = account.utf8.first == UInt8(ascii: "~") ? AccountID(text: account) : .services(account)
         sidecar.people.note(question.nick, account: known)
-        out.jobs.append(
-            .found(
-                FoundJob(
-                    connection: id, ticket: sidecar.front.startSessions(for: question),
-                    names: (known.isVerified ? [known] : []) + [.nick(question.nick)], nick: question.nick,
-                    deviceList: deviceList,
-                    devices: devices)))
+        let job = FoundJob(
+            connection: id, ticket: sidecar.front.startSessions(for: question),
+            names: (known.isVerified ? [known] : []) + [.nick(question.nick)], nick: question.nick,
+            deviceList: deviceList, devices: devices)
+        out.jobs.append(.sidecar(.found(job)))
     }
 
     /// The vault has begun sessions with the devices that the directory returned.

@@ -22,7 +22,7 @@ extension IRCConnectionMachine {
             switch action {
             case .introduce(let ticket, let nick):
                 let capacity = lineCapacity(verb: "NOTICE", target: nick)
-                out.jobs.append(.introduce(connection: id, ticket: ticket, capacity: capacity))
+                out.jobs.append(.sidecar(.introduce(connection: id, ticket: ticket, capacity: capacity)))
             case .begin(let nick):
                 guard let own = sidecar.peers.own else { break }  // The vault has not loaded the device yet.
                 control(ControlMessage.ready(own.deviceList).body, to: nick, device: nil, sidecar, now, out)

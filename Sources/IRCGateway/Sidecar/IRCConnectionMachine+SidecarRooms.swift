@@ -153,7 +153,7 @@ extension IRCConnectionMachine {
     func askRoom(_ job: RoomRequestJob, _ out: MachineOutput) {
         var job = job
         job.network = support.network ?? ""
-        out.jobs.append(.askRoom(job))
+        out.jobs.append(.sidecar(.askRoom(job)))
     }
 
     /// The decision is stored: sends it to the other readers of the room.

@@ -15,8 +15,7 @@ package import Vault
 /// The state behind the store of a JSON gateway. One thread at a time uses it.
 package struct JSONParticipants {
     package var vault: Vault
-    package var directory: Directory?
-    package let directoryCache: DirectoryCache
+    package let directory: GatewayDirectory
     package var mailboxes: Mailboxes
     var messageIDs: IDSequence
     var requestIDs: IDSequence
@@ -35,7 +34,7 @@ package struct JSONParticipants {
     /// When the queue last said that it has something to do next, in milliseconds of uptime.
     var announcedWake: Int64?
     /// Warnings for the operator, found when the store was opened.
-    package private(set) var warnings: [String] = []
+    package var warnings: [String] { directory.warnings }
 
     /// Takes over a store.
     ///
@@ -51,11 +50,10 @@ package struct JSONParticipants {
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
-        vault = try Vault(
+        var vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
         vault.historyRetention = historyRetention
-        directoryCache = directory
         mailboxes = try Mailboxes(store: vault.store)
         messageIDs = IDSequence(vault.sharding, after: contents.highestMessage)
         self.traces = traces
@@ -69,7 +67,10 @@ package struct JSONParticipants {
         for request in queued.requests { writes.waiting.begin(request) }
         writes.known.insert(queue.knownKeys)
         storedSessions = queued.sessions
-        warnings = try openDirectory(vault.store, now, &changes)
+        let sessions = vault.sessionCache
+        self.directory = try GatewayDirectory(
+            store: vault.store, cache: directory, isHosted: { sessions.holds($0) }, now, &changes)
+        self.vault = vault
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
     }
 }
@@ -119,7 +120,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
         case .challenge(let connection): challenge(connection, nonce: vault.makeNonce(), &unit)
-        case .directory(let job): directory(job, now, &unit)
+        case .directory(let job): perform(job, in: directory, now, &unit)
         case .mail(let job):
             unit.failure = (job.connection, .mail(id: job.id, .refused(.store)))
             unit.reply = (job.connection, .mail(id: job.id, mail(job, now, &unit)))
@@ -152,7 +153,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
     private mutating func open(_ job: OpenMessagesJob, _ now: Timestamp, _ unit: inout Unit) {
         let directory = directory
         let outcomes = vault.open(
-            job, highest: messageIDs.highest, isElsewhere: { directory?.isInUse($0) ?? false }, now)
+            job, highest: messageIDs.highest, isElsewhere: { directory.isInUse($0) }, now)
         for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
             traces.note(.opened, of: message.value, at: now.wall)
         }
@@ -184,11 +185,13 @@ extension JSONParticipants: VaultHolding, MailHolding {
     package mutating func restore(_ kind: RecordKind, name: String) {
         let store = store
         switch kind {
-        case .directoryAccount, .directoryDevice: directory?.restore(kind, name: name, from: store)
+        case .directoryAccount, .directoryDevice: directory.restore(kind, name: name, from: store)
         case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: mailboxes.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms: break
         }
     }
+
+    package var isPublished: (DeviceID) -> Bool { { [directory] in directory.isPublished($0) } }
 
     package mutating func randomBytes(_ count: Int) -> [UInt8] { vault.randomBytes(count) }
 }

@@ -58,6 +58,7 @@ extension IRCFront {
                 device are not sealed until keys are exchanged again, which happens by itself.
                 """)
         }
+        participants.onOtherRole = { logger.error("A job for \($0) was refused: this gateway has another role.") }
         try parts.begin(changes, participants.warnings)
         let failed = parts.failed
         let thread = IRCFront.Thread(

@@ -44,14 +44,16 @@ struct Sidecar: Sendable {
     /// Applies a person's decision, and waits until it is stored.
     func decide(_ decision: PeerDecision, about name: AccountID) async throws {
         front.thread.submit([
-            .decide(name, decision), .record([gateway.audit("sidecar", "\(decision) \(name.displayName)")]),
+            .sidecar(.decide(name, decision)), .record([gateway.audit("sidecar", "\(decision) \(name.displayName)")]),
         ])
         try await front.drain()
     }
 
     /// Removes a device from the person's list, and notifies all peers.
     func revoke(_ device: DeviceID) async throws {
-        front.thread.submit([.revoke(device), .record([gateway.audit("sidecar", "revoke \(device.value)")])])
+        front.thread.submit([
+            .sidecar(.revoke(device)), .record([gateway.audit("sidecar", "revoke \(device.value)")]),
+        ])
         try await front.drain()
         guard let own = peers.own, own.deviceList.identity(of: device) == nil else {
             throw AdminFailure("The device could not be removed: the list is at its limit. Start again with a new one.")
