@@ -204,6 +204,8 @@ package enum Notices {
     package static let tooManyPending =
         "Not sent: too many of your messages are still waiting for the server. Try again in a moment."
 
+    package static let messageTooLong = "Not sent: the message is too long."
+
     package static func filtered(target: String) -> String {
         "Not sent: the server refused the encrypted message to \(target). A filter of the server may block it. "
             + "It was not sent unencrypted either."

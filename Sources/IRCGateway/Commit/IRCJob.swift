@@ -296,11 +296,21 @@ package enum PeerDecision: Sendable, Equatable {
     case join
 }
 
+/// Why a message was not sealed.
+package enum IRCSealFailure: Sendable {
+    /// The store failed.
+    case notCommitted
+    /// Too many requests of the account wait.
+    case tooManyPending
+    /// It needs more lines than are allowed.
+    case tooLong
+}
+
 /// A reply of the participants, always after the commit.
 package enum IRCReply: DirectoryReply {
     /// - Parameter keys: requests with the room's key for its readers, to be sent first.
     case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
-    case sealFailed(ticket: UInt64, reason: String)
+    case sealFailed(ticket: UInt64, IRCSealFailure)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
     /// The message that another connection had opened; nil if this connection has to submit its own job.

@@ -86,13 +86,14 @@ extension IRCParticipants {
             if !entry.isOpened { unreadCounts.note(entry.request) }
             entry.isOpened = true
         }
-        inFlight[id] = entry
-        finishIfDone(id, now)
+        update(id, entry, now)
     }
 
-    /// Ends a request that the backend has acknowledged and the recipient's device has opened.
-    mutating func finishIfDone(_ id: UInt64, _ now: Timestamp) {
-        guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
+    /// Replaces the entry of a request. If the backend has acknowledged it and the recipient's device has opened it, it
+    /// ends.
+    mutating func update(_ id: UInt64, _ entry: InFlight, _ now: Timestamp) {
+        inFlight[id] = entry
+        guard entry.isOpened, entry.acknowledgedAt != nil else { return }
         untrack(id)
         complete(id, remoteID: entry.remoteID, now)
     }

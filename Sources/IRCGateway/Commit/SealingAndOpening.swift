@@ -21,10 +21,9 @@ extension IRCParticipants {
     mutating func seal(
         _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) {
-        let failure = IRCReply.sealFailed(ticket: job.ticket, reason: Notices.notCommitted(target: job.target))
-        unit.failure = (job.connection, failure)
+        unit.failure = (job.connection, .sealFailed(ticket: job.ticket, .notCommitted))
         guard queue.depth(of: job.sender.text) < pendingLimit else {
-            unit.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Notices.tooManyPending))
+            unit.failure = (job.connection, .sealFailed(ticket: job.ticket, .tooManyPending))
             unit.reply = unit.failure
             return
         }
@@ -77,10 +76,7 @@ extension IRCParticipants {
         unit.cancel(in: &self, now: now)
         unit.shared = []
         switch error as? SealRefusal {
-        case .tooLong:
-            unit.failure = (
-                job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
-            )
+        case .tooLong: unit.failure = (job.connection, .sealFailed(ticket: job.ticket, .tooLong))
         case .keysMissing: unit.failure = (job.connection, .sidecar(.keysMissing(ticket: job.ticket)))
         case nil: break
         }
@@ -259,14 +255,18 @@ extension IRCParticipants {
                 .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
             opened.sequence = sequence
         }
-        openedMessage = remember(job, envelope, recipient, opened, sequences, relayedAt, &unit)
+        let (message, key) = remember(job, envelope, recipient, opened, sequences, relayedAt)
+        openedMessage = message
         let row = sequences.isEmpty ? nil : deliveryIDs.highest
+        let entry = markOpened(envelope.messageID, from: sender, now, &unit)
         unit.onRollback { state, cause, _, _ in
+            if let entry { state.takeBack(entry, cause) }
             if let row { state.roomDeliveries.remove(row) }
             // Later units of a committed batch have counted on.
             if cause != .unit { state.unreadCounts.restore(unread, from: sender, in: recipient) }
+            // The envelope is opened again when it comes again.
+            state.copies.remove(key)
         }
-        markOpened(envelope.messageID, from: sender, now, &unit)
         return .success(opened)
     }
 
@@ -282,26 +282,33 @@ extension IRCParticipants {
     /// Notes that the recipient's device has opened a message of this state.
     ///
     /// The caller has proof: the body was opened just now, or the same bytes were opened before. An id in an envelope
-    /// is
-    /// only a claim: a backend could drop a message, send an older envelope with its id, and have it reported as read.
+    /// is only a claim: a backend could drop a message, send an older envelope with its id, and have it reported as read.
+    ///
+    /// - Returns: what ``takeBack(_:_:)`` needs if the unit is rolled back.
     private mutating func markOpened(
         _ message: MessageID, from sender: AccountID, _ now: Timestamp, _ unit: inout Unit
-    ) {
+    ) -> InFlight? {
         // Messages to remote devices are opened there, and ids of other senders may equal ours.
-        guard !isSidecar else { return }
+        guard !isSidecar else { return nil }
         let id = message.value
         if let entry = inFlight[id] {
-            guard entry.account == sender else { return }
+            guard entry.account == sender else { return nil }
             noteOpened(id, &unit)
-            // The queue keeps the end of the request, so only the entry is needed to open the message again.
-            unit.onRollback { state, cause, _, _ in if cause == .ahead { state.inFlight[id] = entry } }
-            inFlight[id]?.isOpened = true
-            finishIfDone(id, now)
+            var opened = entry
+            opened.isOpened = true
+            update(id, opened, now)
+            return entry
         } else if let request = queue.request(Request.token(id)), AccountID(text: request.tenant) == sender {
             noteOpened(id, &unit)
             // Its sender's connection ended before the backend's acknowledgement. The message need not be sent again.
             complete(id, now)
         }
+        return nil
+    }
+
+    /// Restores the entry of a message that was opened ahead, and is opened again. The queue keeps the end of the request.
+    private mutating func takeBack(_ entry: InFlight, _ cause: RollbackCause) {
+        if cause == .ahead { inFlight[entry.request.id] = entry }
     }
 
     // MARK: Copies
@@ -317,7 +324,11 @@ extension IRCParticipants {
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
         }
-        if copies[key] != nil || isAsSealed(envelope) { markOpened(envelope.messageID, from: sender, now, &unit) }
+        if copies[key] != nil || isAsSealed(envelope),
+            let entry = markOpened(envelope.messageID, from: sender, now, &unit)
+        {
+            unit.onRollback { state, cause, _, _ in state.takeBack(entry, cause) }
+        }
         guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
         switch message.copy(for: job.connection, of: job.account, job.presence) {
         case .shown: return .failure(.init(reason: .copy))
@@ -340,8 +351,8 @@ extension IRCParticipants {
 
     private mutating func remember(
         _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened,
-        _ sequences: [AccountID: UInt64], _ relayedAt: UInt64, _ unit: inout Unit
-    ) -> OpenedMessage {
+        _ sequences: [AccountID: UInt64], _ relayedAt: UInt64
+    ) -> (OpenedMessage, OpenedCopies.Key) {
         let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         var shownTo: Set = [job.connection]
         var audience: OpenedMessage.Audience?
@@ -354,8 +365,6 @@ extension IRCParticipants {
             ratchetMessage: envelope.ratchetMessage, origin: isSidecar ? Self.origin(of: job) : [], opened: opened,
             sequences: sequences, shownTo: shownTo, audience: audience)
         copies.put(message, for: key)
-        // The envelope is opened again when it comes again.
-        unit.onRollback { state, _, _, _ in state.copies.remove(key) }
-        return message
+        return (message, key)
     }
 }

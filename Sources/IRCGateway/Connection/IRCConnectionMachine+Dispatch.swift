@@ -44,10 +44,16 @@ extension IRCConnectionMachine {
         }
     }
 
-    package func sealFailed(_ ticket: UInt64, _ reason: String, _ out: MachineOutput) {
+    package func sealFailed(_ ticket: UInt64, _ failure: IRCSealFailure, _ out: MachineOutput) {
         guard let seal = outbound.cancelSeal(ticket) else { return }
         environment.tally.add(.failed)
-        reply(531, [seal.target], reason, label: seal.clientLabel, out)
+        let text =
+            switch failure {
+            case .notCommitted: Notices.notCommitted(target: seal.target)
+            case .tooManyPending: Notices.tooManyPending
+            case .tooLong: Notices.messageTooLong
+            }
+        reply(531, [seal.target], text, label: seal.clientLabel, out)
     }
 
     package func fail(_ entry: OutboundRequest, _ reason: String, _ out: MachineOutput) {

@@ -125,7 +125,7 @@ package final class IRCConnectionMachine {
     package func answered(_ reply: IRCReply, at now: Timestamp, _ out: MachineOutput) {
         switch reply {
         case .sealed(let ticket, let request, let first, let keys): sealed(ticket, request, first, keys, now, out)
-        case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
+        case .sealFailed(let ticket, let failure): sealFailed(ticket, failure, out)
         case .opened(let ticket, let opened): self.opened(ticket, opened, now, out)
         case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)
         case .copied(let ticket, let message): copied(ticket, message, now, out)
