@@ -93,7 +93,10 @@ package enum Armour {
     package static func split(_ envelope: [UInt8], id: UInt32, capacity: Int) -> [[UInt8]]? {
         guard let count = lines(for: envelope.count, capacity: capacity) else { return nil }
         if count == 1 {
-            var line = marker + [UInt8(ascii: ":")]
+            var line: [UInt8] = []
+            line.reserveCapacity(wholeOverhead + Base64.encodedLength(envelope.count))
+            line += marker
+            line.append(UInt8(ascii: ":"))
             Base64.encode(envelope[...], into: &line)
             line.append(UInt8(ascii: "."))
             return [line]

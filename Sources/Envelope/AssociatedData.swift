@@ -52,9 +52,11 @@ package struct AssociatedData: Equatable, Sendable {
     }
 
     package var bytes: [UInt8] {
-        var output = Array("pawl-ad1".utf8)
+        let version = "pawl-ad1"
         let texts = protocolName.utf8.count + network.utf8.count + sender.utf8.count + recipient.utf8.count
-        output.reserveCapacity(output.count + 1 + texts + 4 * 2 + 3 * 10)
+        var output: [UInt8] = []
+        output.reserveCapacity(version.utf8.count + 1 + texts + 4 * 2 + 3 * 10)
+        output.append(contentsOf: version.utf8)
         output.append(protection.rawValue)
         func field(_ bytes: String.UTF8View) {
             output.append(UInt8(truncatingIfNeeded: bytes.count >> 8))

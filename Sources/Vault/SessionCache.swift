@@ -38,9 +38,12 @@ package struct SessionCache {
     private var sessions: [SessionID: SessionBox] = [:]
     /// Sessions that have changed since they were last written.
     private var dirty: Set<SessionID> = []
+    /// The state that is being sealed; empty between batches. It keeps its memory.
+    private var serialized: [UInt8] = []
 
     package init(sealer: StorageSealer, store: any Store, random: some RandomSource) {
         (self.sealer, self.store, self.random) = (sealer, store, VaultRandomSource(random))
+        serialized.reserveCapacity(Self.stateCapacity)
     }
 
     // MARK: Devices
@@ -220,15 +223,13 @@ package struct SessionCache {
         var rows: [(row: SessionID, group: ChangeGroup)] = []
         rows.reserveCapacity(dirty.count)
         guard !dirty.isEmpty else { return rows }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(Self.stateCapacity)
-        defer { bytes.wipe() }
+        defer { serialized.wipe() }
         for id in dirty {
             guard let box = sessions[id] else { continue }
-            bytes.wipe()
-            box.sessions.serialize(into: &bytes)
+            serialized.wipe()
+            box.sessions.serialize(into: &serialized)
             box.fence += 1
-            let sealed = try sealer.seal(bytes, label: Self.label(id, fence: box.fence), random: &random)
+            let sealed = try sealer.seal(serialized, label: Self.label(id, fence: box.fence), random: &random)
             let row = SessionRow(id: id, fence: box.fence, sealedState: sealed)
             rows.append((id, ChangeGroup([.putSession(row)], in: .shard(id.shard))))
         }
