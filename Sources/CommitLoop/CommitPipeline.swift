@@ -15,6 +15,10 @@
 // does not see those of the earlier batch: the frequent jobs are written for that, and rare ones wait. A job that reads
 // the store waits for the commit under way (`OrderedStore`), so that it sees what memory has.
 //
+// The pipeline has the epochs by which the process owns its shards, and every commit names those of the shards that it
+// touches. A commit under a lost epoch fails like any other. From then on jobs of that shard are refused before they are
+// prepared, those prepared ahead included, and the jobs of other shards go on.
+//
 // After a commit with an unknown outcome nothing is answered any more.
 
 package import Protection
@@ -33,6 +37,12 @@ package struct CommitPipeline<State: Participants> {
 
     /// Ours: jobs of one transaction; a longer one would let the first wait for the last.
     package static var batchLimit: Int { 2048 }
+
+    /// A job of a shard that another gateway owns.
+    private struct Refused {
+        var shard: Shard
+        var job: State.Job
+    }
 
     private struct Batch {
         var commit: CommitBatch<State>
@@ -62,8 +72,13 @@ package struct CommitPipeline<State: Participants> {
     /// Whether units of the open batch were rolled back and their jobs have to be prepared again.
     private var isTakenBack = false
     private var ended: [Ended] = []
+    private var owned: OwnedShards
+    private var refused: [Refused] = []
 
-    package init(_ participants: consuming State) { self.participants = participants }
+    package init(_ participants: consuming State) {
+        owned = OwnedShards(participants.store.loadedEpochs, in: participants.store.sharding)
+        self.participants = participants
+    }
 
     /// Whether a commit is under way.
     package var isCommitting: Bool { if case .committing = stage { true } else { false } }
@@ -83,15 +98,27 @@ package struct CommitPipeline<State: Participants> {
 
     /// Prepares jobs, no more than there is ``room(for:)``.
     package mutating func prepare(_ new: [State.Job], now: Timestamp) {
+        let new = owned.ownsAll ? new : withoutForeign(new)
         participants.prepare(new, into: &units, now: now)
         jobs.append(new)
     }
 
+    /// Refuses the jobs of shards that this process does not own.
+    ///
+    /// - Returns: the others.
+    private mutating func withoutForeign(_ jobs: [State.Job]) -> [State.Job] {
+        jobs.filter { job in
+            guard let shard = owned.foreign(participants.placement(of: job)) else { return true }
+            refused.append(Refused(shard: shard, job: job))
+            return false
+        }
+    }
+
     /// Ends the open batch.
     ///
-    /// - Returns: the groups to commit, whose outcome goes to ``ended(_:now:)``; nil if there is nothing to commit, or if
+    /// - Returns: the commit to run, whose outcome goes to ``ended(_:now:)``; nil if there is nothing to commit, or if
     ///   a commit is under way.
-    package mutating func close(now: Timestamp) -> [ChangeGroup]? {
+    package mutating func close(now: Timestamp) -> PreparedCommit? {
         guard case .idle = stage, !units.isEmpty else { return nil }
         var (jobs, units): ([[State.Job]], [UnitOfWork<State>]) = ([], [])
         swap(&jobs, &self.jobs)
@@ -106,23 +133,25 @@ package struct CommitPipeline<State: Participants> {
             return nil
         }
         stage = .committing(batch)
-        return batch.commit.groups
+        return owned.commit(of: batch.commit.groups)
     }
 
     /// Takes the outcome of the commit under way. ``settle(now:)`` completes its batch.
     ///
-    /// - Returns: the groups to commit next, if the open batch can follow at once.
-    package mutating func ended(_ outcome: CommitOutcome, now: Timestamp) -> [ChangeGroup]? {
+    /// - Returns: the commit to run next, if the open batch can follow at once.
+    package mutating func ended(_ outcome: CommitOutcome, now: Timestamp) -> PreparedCommit? {
         guard case .committing(let batch) = stage else { preconditionFailure("no commit is under way") }
         stage = .idle
         switch outcome {
         case .done(let committed):
             ended.append(Ended(batch: batch, committed: committed))
             if committed.allSatisfy({ $0 == nil }) { return close(now: now) }
-        case .failed(let error): ended.append(Ended(batch: batch, committed: nil, failure: error))
+        case .failed(let error):
+            if case .epochLost(let shard) = error { owned.lose(shard) }
+            ended.append(Ended(batch: batch, committed: nil, failure: error))
         case .unknown:
             stage = .lost
-            (jobs, units) = ([], [])
+            (jobs, units, refused) = ([], [], [])
             return nil
         }
         isTakenBack = !units.isEmpty
@@ -142,11 +171,44 @@ package struct CommitPipeline<State: Participants> {
             let replies = participants.complete(batch.batch.commit, committed: batch.committed, now: now)
             if result.replies.isEmpty { result.replies = replies } else { result.replies += replies }
         }
-        guard isTakenBack else { return result }
-        isTakenBack = false
-        for (index, job) in jobs.joined().enumerated() where participants.lookahead(of: job) == .repeated {
-            units[index] = participants.unit(of: job, now: now)
-        }
+        prepareAgain(now: now)
+        answerRefused(&result, now: now)
         return result
+    }
+
+    /// Prepares jobs whose units were taken back. Those of a shard that was lost meanwhile are refused instead.
+    private mutating func prepareAgain(now: Timestamp) {
+        guard isTakenBack else { return }
+        isTakenBack = false
+        let before = (jobs: jobs.joined(), units: units)
+        (jobs, units) = ([], [])
+        var kept: [State.Job] = []
+        for (job, unit) in zip(before.jobs, before.units) {
+            if participants.lookahead(of: job) != .repeated {
+                units.append(unit)
+            } else if let shard = owned.foreign(unit.placement) {
+                refused.append(Refused(shard: shard, job: job))
+                continue
+            } else {
+                units.append(participants.unit(of: job, now: now))
+            }
+            kept.append(job)
+        }
+        jobs = [kept]
+    }
+
+    /// Adds the replies of refused jobs to a result, and the jobs to its failures.
+    private mutating func answerRefused(_ result: inout Result, now: Timestamp) {
+        var refused: [Refused] = []
+        swap(&refused, &self.refused)
+        for refused in refused {
+            result.replies += participants.refuse(refused.job, now: now)
+            let error = StoreError.epochLost(refused.shard)
+            if let place = result.failures.firstIndex(where: { $0.error == error }) {
+                result.failures[place].jobs.append(refused.job)
+            } else {
+                result.failures.append((error, [refused.job]))
+            }
+        }
     }
 }

@@ -32,6 +32,9 @@ package protocol Participants: SendableMetatype {
     /// How a job may be prepared while an earlier batch is being committed.
     func lookahead(of job: Job) -> Lookahead
 
+    /// Answers a job in a shard that this gateway does not own. The job is not prepared.
+    mutating func refuse(_ job: Job, now: Timestamp) -> [AddressedReply<Reply>]
+
     /// Changes the state in memory and adds the rows, the reply and the rollback to the unit.
     mutating func prepare(_ job: Job, _ unit: inout UnitOfWork<Self>, now: Timestamp)
 

@@ -183,12 +183,12 @@ package final class CommitThread<State: Participants>: Sendable {
     }
 
     private func closeAndCommit() {
-        if let groups = confined.pipeline.close(now: clock()) { commit(groups) } else { settle() }
+        if let next = confined.pipeline.close(now: clock()) { commit(next) } else { settle() }
     }
 
     /// Commits groups, on this thread or on the other one.
-    private func commit(_ groups: [ChangeGroup]) {
-        if isSlow { handOver(groups) } else { commitHere(groups) }
+    private func commit(_ commit: PreparedCommit) {
+        if isSlow { handOver(commit) } else { commitHere(commit) }
     }
 
     private var isSlow: Bool {
@@ -198,18 +198,18 @@ package final class CommitThread<State: Participants>: Sendable {
         }
     }
 
-    private func commitHere(_ groups: [ChangeGroup]) {
+    private func commitHere(_ commit: PreparedCommit) {
         let begun = clock().monotonic
-        let outcome = store.outcome(of: groups)
+        let outcome = store.outcome(of: commit)
         confined.lastCommit = clock().monotonic - begun
         end(outcome)
     }
 
-    private func handOver(_ groups: [ChangeGroup]) {
+    private func handOver(_ commit: PreparedCommit) {
         queue.withLock { $0.handedOver = .underWay }
         committer.submit { [self] _ in
             let begun = clock().monotonic
-            let outcome = store.outcome(of: groups)
+            let outcome = store.outcome(of: commit)
             let duration = clock().monotonic - begun
             queue.withLock { $0.handedOver = .ended(outcome, after: duration) }
             signal.signal()

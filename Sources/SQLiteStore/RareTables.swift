@@ -287,6 +287,7 @@ extension SQLiteStore {
         try translating {
             try pool.read { database in
                 var contents = StoreContents()
+                contents.epochs = [.only]
                 contents.policies = try SQLStatement(database, "SELECT account, policy FROM policy").rows { row in
                     guard let policy = Policy(rawValue: UInt8(clamping: row.number(1))) else {
                         throw unreadable("policy")

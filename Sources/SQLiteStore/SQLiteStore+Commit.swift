@@ -9,8 +9,11 @@ extension SQLiteStore {
     /// A group failed after it had written something, and there is no savepoint to return to.
     private struct NeedsSavepoints: Error {}
 
-    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
-        try health.committing { () throws(StoreError) in
+    /// The epoch is checked without a statement: this process has the directory's lock, so nothing can raise it.
+    package func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
+        for epoch in epochs where epoch != .only { throw .epochLost(epoch.shard) }
+        guard !epochs.isEmpty else { return groups.map { _ in .epochLost(.only) } }
+        return try health.committing { () throws(StoreError) in
             try translating {
                 try writing { database, bounds in
                     do {

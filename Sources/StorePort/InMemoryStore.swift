@@ -24,6 +24,8 @@ package final class InMemoryStore: Store {
         package var contentKeys: [MessageID: [ContentKeyRow]] = [:]
         /// The shard of each row whose key does not tell it.
         package var shards: [ExactText: Shard] = [:]
+        /// The epoch of each shard that was taken; 1 for the others.
+        package var epochs: [Shard: UInt64] = [:]
         package var failNextCommit = false
         package var loseNextOutcome = false
     }
@@ -40,25 +42,35 @@ package final class InMemoryStore: Store {
     /// Makes the next commit fail as with a full disk.
     package func failNextCommit() { state.withLock { $0.failNextCommit = true } }
 
-    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
-        let (results, isKnown) = state.withLock { (state) -> ([StoreError?]?, Bool) in
+    /// Raises the epoch of a shard, as another gateway that takes it over.
+    package func take(_ shard: Shard) { state.withLock { $0.epochs[shard] = $0.epoch(of: shard) + 1 } }
+
+    package func epochs() throws(StoreError) -> [ShardEpoch] { state.withLock { $0.epochs(in: sharding) } }
+
+    package func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
+        let result = state.withLock { (state) -> Result<[StoreError?], StoreError> in
             if state.failNextCommit {
                 state.failNextCommit = false
-                return (nil, true)
+                return .failure(.unavailable("The disk is full (pretended)."))
             }
+            if let lost = state.lostShard(of: epochs, sharding) { return .failure(.epochLost(lost)) }
+            let named = Set(epochs.map(\.shard))
             var results: [StoreError?] = []
-            for group in groups { results.append(state.apply(group, after: results, sharding)) }
+            for group in groups {
+                let unnamed = group.unnamedShard(in: sharding, named: named).map { StoreError.epochLost($0) }
+                results.append(unnamed ?? state.apply(group, after: results, sharding))
+            }
             defer { state.loseNextOutcome = false }
-            return (results, !state.loseNextOutcome)
+            return state.loseNextOutcome
+                ? .failure(.unknown("The connection was lost (pretended).")) : .success(results)
         }
-        guard isKnown else { throw .unknown("The connection was lost (pretended).") }
-        guard let results else { throw .unavailable("The disk is full (pretended).") }
-        return results
+        return try result.get()
     }
 
     package func load() throws(StoreError) -> StoreContents {
         state.withLock { state in
             var contents = StoreContents()
+            contents.epochs = state.epochs(in: sharding)
             contents.policies = state.policies.map { ($0.key, $0.value) }
             contents.conversations = Array(state.conversations.values)
             contents.devices = Array(state.devices.values)
@@ -167,6 +179,17 @@ private struct InMemoryQueueTables: QueueReading {
 }
 
 extension InMemoryStore.State {
+    fileprivate func epoch(of shard: Shard) -> UInt64 { epochs[shard] ?? ShardEpoch.only.epoch }
+
+    fileprivate func epochs(in sharding: Sharding) -> [ShardEpoch] {
+        sharding.shards.map { ShardEpoch($0, epoch(of: $0)) }
+    }
+
+    /// The first shard whose epoch is not the named one, or that does not exist; nil if there is none.
+    fileprivate func lostShard(of named: [ShardEpoch], _ sharding: Sharding) -> Shard? {
+        named.first { !sharding.shards.contains($0.shard) || epoch(of: $0.shard) != $0.epoch }?.shard
+    }
+
     /// Applies a group entirely or not at all.
     ///
     /// - Returns: why it failed; nil if it was applied.

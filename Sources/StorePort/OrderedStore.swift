@@ -10,9 +10,14 @@ import Synchronization
 package final class OrderedStore: ForwardingStore {
     private let base: any Store
     package let sharding: Sharding
+    /// The epochs by which the process owned its shards when it loaded the store.
+    package let loadedEpochs: [ShardEpoch]
     private let wait = Mutex<(@Sendable () -> Void)?>(nil)
 
-    package init(_ base: any Store) { (self.base, sharding) = (base, base.sharding) }
+    /// - Parameter epochs: those of ``StoreContents``, as the state in memory is that of these epochs.
+    package init(_ base: any Store, by epochs: [ShardEpoch]) {
+        (self.base, sharding, loadedEpochs) = (base, base.sharding, epochs)
+    }
 
     /// Sets what runs before each read; it returns when no commit is under way.
     package func beforeReads(_ wait: @escaping @Sendable () -> Void) { self.wait.withLock { $0 = wait } }
@@ -23,7 +28,9 @@ package final class OrderedStore: ForwardingStore {
         return base
     }
 
-    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] { try base.commit(groups) }
+    package func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
+        try base.commit(groups, by: epochs)
+    }
 }
 
 /// How a commit ended.
@@ -38,9 +45,9 @@ package enum CommitOutcome: Sendable {
 
 extension Store {
     /// Commits groups, and returns how that ended.
-    package func outcome(of groups: [ChangeGroup]) -> CommitOutcome {
+    package func outcome(of commit: PreparedCommit) -> CommitOutcome {
         do {
-            return .done(try commit(groups))
+            return .done(try self.commit(commit.groups, by: commit.epochs))
         } catch {
             if case .unknown = error { return .unknown(error) }
             return .failed(error)

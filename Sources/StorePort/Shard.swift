@@ -38,6 +38,9 @@ package struct Sharding: Equatable, Sendable {
 
     package var isSingle: Bool { count == 1 }
 
+    /// All shards, in their order.
+    package var shards: some RandomAccessCollection<Shard> { (0..<Int(count)).lazy.map { Shard(UInt8($0)) } }
+
     /// The shard of a conversation, by a digest of its accounts.
     package func shard(of conversation: ConversationID) -> Shard {
         guard !isSingle else { return .only }

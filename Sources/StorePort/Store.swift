@@ -316,6 +316,8 @@ package struct ChangeGroup: Sendable, Equatable {
 
 /// The contents of the store that a process reads when it starts.
 package struct StoreContents: Sendable {
+    /// The epoch of each shard, not newer than the other contents: if the owner changes in between, the next commit fails.
+    package var epochs: [ShardEpoch] = []
     package var policies: [(account: AccountID?, policy: Policy)] = []
     package var conversations: [ConversationRow] = []
     package var devices: [DeviceRow] = []
@@ -338,9 +340,25 @@ package protocol Store: Sendable {
     /// A commit ends in one of three ways: done (this returns), failed (this throws, and nothing has changed), or
     /// unknown (``StoreError/unknown(_:)``).
     ///
+    /// What a driver checks, in the transaction of the changes:
+    /// - Each named epoch is that of its shard. If one is another, or the shard does not exist, the commit fails as a
+    ///   whole with ``StoreError/epochLost(_:)`` for the first such shard. The check locks the rows of the named shards,
+    ///   in the order of the shards, until the transaction ends: a change of owner comes before the commit or after it,
+    ///   never between check and commit. A read in a transaction of its own, or without the lock, is no check.
+    /// - Each shard that a group touches (``ChangeGroup/unnamedShard(in:named:)``) is named. If one is not, the group fails
+    ///   alone with ``StoreError/epochLost(_:)``, and writes nothing. Rows in tables that are not divided need no epoch.
+    /// - Each row is in the shard of its group, as far as its key tells (``StoreChange/placement(in:)``).
+    ///
+    /// A store that is not divided has the shard ``Shard/only`` in epoch 1: its lock on the directory lasts as long as the
+    /// process, so the check needs no read and no lock. All its groups touch that shard.
+    ///
+    /// - Parameter epochs: by which the committer owns the shards that it changes; each shard once, in order.
     /// - Returns: for each group nil, or why it failed.
     /// - Throws: ``StoreError`` if the transaction as a whole failed.
-    func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?]
+    func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?]
+
+    /// The present epoch of each shard, in order.
+    func epochs() throws(StoreError) -> [ShardEpoch]
 
     /// Reads the contents that a process needs to start.
     func load() throws(StoreError) -> StoreContents
@@ -375,8 +393,15 @@ package protocol Store: Sendable {
 
 extension Store {
     package var sharding: Sharding { .single }
+    package func epochs() throws(StoreError) -> [ShardEpoch] { [.only] }
 
-    /// Commits groups that do not require each other, each with rows of any shard.
+    /// Commits groups by the present epochs of all shards, without a check of ownership. For tests and for commands on a store
+    /// that no gateway uses; the commit loop names the epochs that it has loaded.
+    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
+        try commit(groups, by: epochs())
+    }
+
+    /// Commits groups that do not require each other, each with rows of any shard; as ``commit(_:)``.
     package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
         try commit(groups.map { ChangeGroup($0, in: .several) })
     }
@@ -399,7 +424,10 @@ package protocol ForwardingStore: Store {
 
 extension ForwardingStore {
     package var sharding: Sharding { store.sharding }
-    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] { try store.commit(groups) }
+    package func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
+        try store.commit(groups, by: epochs)
+    }
+    package func epochs() throws(StoreError) -> [ShardEpoch] { try store.epochs() }
     package func load() throws(StoreError) -> StoreContents { try store.load() }
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { try store.session(id) }
     package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {

@@ -26,6 +26,9 @@ package enum StoreError: Error, Equatable, Sendable {
     case unknown(String)
     /// Another gateway has written a session since it was read.
     case fenced
+    /// The committer does not own this shard, or no longer: its epoch in the store is another one. Nothing of what failed
+    /// is written.
+    case epochLost(Shard)
 
     package var message: String {
         switch self {
@@ -39,6 +42,7 @@ package enum StoreError: Error, Equatable, Sendable {
             directory.
             """
         case .fenced: "Another gateway has taken this session over."
+        case .epochLost(let shard): "This gateway does not own shard \(shard.number) of the store, or no longer."
         }
     }
 }

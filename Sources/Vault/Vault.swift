@@ -78,7 +78,7 @@ package struct Vault {
         random: some RandomSource, contents: StoreContents, ended: inout Set<AccountID>
     ) throws(StoreError) {
         (self.network, self.carrier, self.sealer, self.latches) = (network, carrier, sealer, latches)
-        self.store = OrderedStore(store)
+        self.store = OrderedStore(store, by: contents.epochs)
         sessionCache = SessionCache(sealer: sealer, store: self.store, random: random)
         try sessionCache.adopt(contents.devices.filter { $0.account.isVerified })
         ended.formUnion(contents.devices.map(\.account).filter { !$0.isVerified })

@@ -8,12 +8,15 @@ import Testing
 private struct Line {
     let loop: Loop
     var pipeline: CommitPipeline<Counters>
-    var groups: [ChangeGroup]?
+    var groups: PreparedCommit?
     var replies: [String] = []
     var failures = 0
+    var errors: [StoreError] = []
+    /// The names of the jobs of each failure.
+    var jobs: [[UInt64]] = []
 
-    init() throws {
-        loop = try Loop()
+    init(_ sharding: Sharding = .single) throws {
+        loop = try Loop(sharding)
         pipeline = CommitPipeline(loop.state)
     }
 
@@ -42,7 +45,7 @@ private struct Line {
     ///
     /// - Returns: the replies until the next commit ends.
     @discardableResult
-    mutating func end(_ outcome: ([ChangeGroup]) -> CommitOutcome) throws -> [String] {
+    mutating func end(_ outcome: (PreparedCommit) -> CommitOutcome) throws -> [String] {
         let before = replies.count
         groups = pipeline.ended(outcome(try #require(groups)), now: Timestamp(monotonic: 1, wall: 1))
         settle()
@@ -60,6 +63,8 @@ private struct Line {
         let result = pipeline.settle(now: Timestamp(monotonic: 2, wall: 2))
         replies += Loop.texts(result.replies)
         failures += result.failures.count
+        errors += result.failures.map(\.error)
+        jobs += result.failures.map { $0.jobs.map(\.id) }
         if !pipeline.isCommitting, pipeline.openJobs > 0 { close() }
     }
 
@@ -92,6 +97,31 @@ private func job(_ id: UInt64, _ steps: Step..., lookahead: Lookahead = .repeate
         #expect(try line.end() == ["2: done a=11 wheel 1=2", "3: done #1"])
         try line.expect(["a=11", "wheel 1=2", "#1"])
         #expect(!line.pipeline.isCommitting && line.pipeline.openJobs == 0)
+    }
+
+    /// The batch is taken back whole. Jobs of the shard are refused before they are prepared, those ahead included, and jobs
+    /// of other shards go on.
+    @Test func aLostShardIsRefusedAndOthersGoOn() throws {
+        var line = try Line(.shared)
+        line.take([job(1, .add("a", 1)), job(2, .add("b", 1))])
+        line.take([job(1, .add("a", 10)), job(2, .add("b", 10)), job(1, .notify(7))])
+        line.loop.store.take(Shard(1))
+        line.journal = []
+        #expect(try line.end() == ["1: failed", "2: failed", "1: refused", "1: refused"])
+        #expect(line.errors == [.epochLost(Shard(1))])
+        #expect(line.jobs == [[1, 2, 1, 1]])
+        #expect(
+            line.journal.filter { $0.hasPrefix("prepare") || $0.hasPrefix("refuse") }
+                == ["prepare 2", "refuse 1", "refuse 1"])
+        #expect(try line.loop.stored() == ["#0"])
+        #expect(try line.end() == ["2: done b=10"])
+        line.journal = []
+        line.take([job(1, .turn(1)), job(3, .add("c", 1))])
+        #expect(line.journal.filter { $0.hasPrefix("prepare") } == ["prepare 3"])
+        #expect(try line.end() == ["3: done c=1", "1: refused"])
+        line.take([job(1)])
+        #expect(line.replies.last == "1: refused" && !line.pipeline.isCommitting && line.pipeline.openJobs == 0)
+        try line.expect(["b=10", "c=1", "#0"])
     }
 
     /// The jobs that were prepared ahead are taken back first, the last one first, and prepared again once.

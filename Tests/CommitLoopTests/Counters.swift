@@ -86,11 +86,16 @@ struct Counters: Participants {
     /// The calls of the loop, in their order, with the reads of the store.
     var journal: [String] = []
 
-    init(_ store: InMemoryStore) { self.store = OrderedStore(store) }
+    init(_ store: InMemoryStore) throws { self.store = OrderedStore(store, by: try store.epochs()) }
 
-    /// The store of these tests is not divided, and checks nothing.
+    /// Refused only if the store is divided; that of most tests is not, and checks nothing.
     func placement(of job: CounterJob) -> Placement { .shard(Shard(UInt8(truncatingIfNeeded: job.id))) }
     func lookahead(of job: CounterJob) -> Lookahead { job.lookahead }
+
+    mutating func refuse(_ job: CounterJob, now: Timestamp) -> Replies {
+        journal.append("refuse \(job.id)")
+        return [.init(connection: ConnectionID(job.id), reply: "refused")]
+    }
 
     static func session(_ wheel: Int) -> SessionID {
         SessionID(owner: DeviceID(UInt64(wheel)), peer: DeviceID(.max), in: .only)
@@ -248,11 +253,12 @@ struct Loop {
         case sealing
     }
 
-    let store = InMemoryStore(.single)
+    let store: InMemoryStore
     var state: Counters
 
-    init() throws {
-        state = Counters(store)
+    init(_ sharding: Sharding = .single) throws {
+        store = InMemoryStore(sharding)
+        state = try Counters(store)
         try write([.putSession(Counters.taken)])
     }
 

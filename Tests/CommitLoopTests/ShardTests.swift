@@ -110,6 +110,43 @@ import Testing
         #expect(try !isRefused([audit], in: .unsharded, by: store))
     }
 
+    // MARK: Epochs
+
+    @Test func aTakenShardRefusesTheOldEpochAndNoOther() throws {
+        let store = InMemoryStore(.shared)
+        let before = OwnedShards(try store.epochs(), in: .shared)
+        store.take(Shard(3))
+        let three = ChangeGroup([session(Shard(3), fence: 1)], in: .shard(Shard(3)))
+        let five = ChangeGroup([delivery(5)], in: .shard(Shard(5)))
+        let both = before.commit(of: [five, three])
+        #expect(both.epochs.map(\.shard) == [Shard(3), Shard(5)])
+        #expect(throws: StoreError.epochLost(Shard(3))) { try store.commit(both.groups, by: both.epochs) }
+        #expect(try store.deliveries(of: bob).isEmpty)
+        let one = before.commit(of: [five])
+        #expect(try store.commit(one.groups, by: one.epochs) == [nil])
+        let after = OwnedShards(try store.epochs(), in: .shared).commit(of: [three])
+        #expect(after.epochs == [ShardEpoch(Shard(3), 2)])
+        #expect(try store.commit(after.groups, by: after.epochs) == [nil])
+    }
+
+    @Test func aGroupInSeveralShardsNeedsAllOfThem() throws {
+        let store = InMemoryStore(.shared)
+        var owned = OwnedShards(try store.epochs(), in: .shared)
+        owned.lose(Shard(6))
+        #expect(!owned.ownsAll && owned.foreign(.shard(Shard(6))) == Shard(6))
+        #expect(owned.foreign(.shard(Shard(5))) == nil && owned.foreign(.several) == nil)
+        let audit = StoreChange.audit(AuditRow(at: 1, actor: "a", action: "b", detail: "c"))
+        let commit = owned.commit(of: [
+            ChangeGroup([delivery(5), delivery(6)], in: .several), ChangeGroup([delivery(256 + 5)], in: .several),
+            ChangeGroup([.forgetAccount(bob)], in: .several), ChangeGroup([audit], in: .unsharded),
+            ChangeGroup([audit], in: .unsharded, requires: [0]),
+        ])
+        #expect(commit.epochs.count == 255, "an account has rows in all shards")
+        let lost = StoreError.epochLost(Shard(6))
+        #expect(try store.commit(commit.groups, by: commit.epochs) == [lost, nil, lost, nil, lost])
+        #expect(try store.deliveries(of: bob).map(\.sequence) == [256 + 5])
+    }
+
     @Test func anUndividedStoreRefusesNothing() throws {
         let store = InMemoryStore(.single)
         #expect(try !isRefused([delivery(6), .forgetAccount(alice)], in: .shard(.only), by: store))

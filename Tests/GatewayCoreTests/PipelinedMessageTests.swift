@@ -42,7 +42,7 @@ import Vault
         let store = InMemoryStore()
         var pipeline = CommitPipeline(try Self.participants(store, seed: seed + 1))
         var waiting: [IRCJob] = []
-        var groups: [ChangeGroup]?
+        var groups: PreparedCommit?
         var texts: [UInt64: String] = [:]
         var opens: [UInt64: OpenJob] = [:]
         var shown: [String: Int] = [:]

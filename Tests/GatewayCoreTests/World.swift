@@ -295,7 +295,7 @@ final class World {
         // The second half is prepared while the first one is being committed.
         var limit = pipelines ? jobs.count - jobs.count / 2 : jobs.count
         var waiting = jobs[...]
-        var groups: [ChangeGroup]?
+        var groups: PreparedCommit?
         // Envelopes in the open batch, and in the one that is being committed.
         var (ahead, underWay) = (0, 0)
         repeat {

@@ -52,6 +52,7 @@ import Vault
 
         func placement(of job: SlateJob) -> Placement { .several }
         func lookahead(of job: SlateJob) -> Lookahead { .repeated }
+        mutating func refuse(_ job: SlateJob, now: Timestamp) -> Replies { [] }
 
         mutating func prepare(_ job: SlateJob, _ unit: inout UnitOfWork<Self>, now: Timestamp) {
             switch job {
@@ -100,8 +101,9 @@ import Vault
         init(_ pipelining: Pipelining = .always, fails: Int? = nil, unknown: Int? = nil) {
             let log = log
             let gate = gate
+            let epochs = Sharding.shared.shards.map { ShardEpoch($0, 1) }
             thread = CommitThread(
-                participants: Slate(store: OrderedStore(store), log: log), pipelining: pipelining,
+                participants: Slate(store: OrderedStore(store, by: epochs), log: log), pipelining: pipelining,
                 clock: { Timestamp(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 1) },
                 onFailure: { _, jobs in log.add("\(jobs.count) not committed") },
                 onUnknown: { _ in log.add("unknown") })

@@ -10,6 +10,9 @@ import Testing
     func memory(_ check: StoreConformance.Check) throws { try check.run { InMemoryStore() } }
 
     @Test(arguments: StoreConformance.checks)
+    func undividedMemory(_ check: StoreConformance.Check) throws { try check.run { InMemoryStore(.single) } }
+
+    @Test(arguments: StoreConformance.checks)
     func sqlite(_ check: StoreConformance.Check) throws {
         let scratch = Scratch()
         try check.run { try scratch.open() }
@@ -44,8 +47,8 @@ private final class FilledTables: ForwardingStore {
         (sqlite, self.report) = (store, report)
     }
 
-    func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
-        let outcomes = try sqlite.commit(groups)
+    func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
+        let outcomes = try sqlite.commit(groups, by: epochs)
         let filled = try? sqlite.tables().filter { try sqlite.count(of: $0) > 0 }
         report(filled ?? [])
         return outcomes

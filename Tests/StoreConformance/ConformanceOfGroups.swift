@@ -15,6 +15,9 @@ extension StoreConformance {
         Check(name: "one session many times in one batch", run: repeatedSession),
         Check(name: "a failed group's session does not count", run: failedGroupsSession),
         Check(name: "sessions go in the middle of a batch", run: removalInsideBatch),
+        Check(name: "a commit by the present epochs is written", run: presentEpoch),
+        Check(name: "a commit by another epoch changes nothing", run: otherEpoch),
+        Check(name: "a group in a shard that the commit does not name is refused", run: unnamedShard),
     ]
 
     @Sendable static func readsBack(_ make: Make) throws {
@@ -27,7 +30,7 @@ extension StoreConformance {
         #expect(try store.session(SessionID(owner: DeviceID(.max), peer: DeviceID(1), in: .only)) == nil)
         #expect(try store.request(1) == request(1))
         #expect(try store.request(2) == nil)
-        #expect(try store.commit([]).isEmpty)
+        #expect(try store.commit([[StoreChange]]()).isEmpty)
     }
 
     @Sendable static func groupFailsAlone(_ make: Make) throws {
@@ -117,5 +120,50 @@ extension StoreConformance {
             [.removeSessions(device: DeviceID(1))], [.putSession(session(1, 2, fence: 3, [3]))])
         #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 3, [3]))
         #expect(try store.session(session(2, 1, fence: 0).id) == nil)
+    }
+
+    @Sendable static func presentEpoch(_ make: Make) throws {
+        let store = try make()
+        let epochs = try store.epochs()
+        #expect(try store.load().epochs == epochs)
+        #expect(epochs.map(\.shard) == Array(store.sharding.shards) && epochs.contains(.only))
+        let group = ChangeGroup([.putSession(session(1, 2, fence: 1))], in: .shard(.only))
+        #expect(try store.commit([group], by: [.only]) == [nil])
+        #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 1))
+        #expect(try store.commit([], by: []).isEmpty)
+    }
+
+    @Sendable static func otherEpoch(_ make: Make) throws {
+        let store = try make()
+        try commit(store, [.putSession(session(1, 2, fence: 1)), .insert(request(1))])
+        let device = device(5, "alice")
+        let groups = [
+            ChangeGroup([.putSession(session(1, 2, fence: 2, [2]))], in: .shard(.only)),
+            ChangeGroup([.putDevice(device), .queue(.remove(id: 1))], in: .several, requires: [0]),
+        ]
+        for epoch in [0, 2, UInt64.max] {
+            #expect(throws: StoreError.epochLost(.only)) {
+                try store.commit(groups, by: [ShardEpoch(.only, epoch)])
+            }
+        }
+        // Of several epochs, one that is wrong is enough.
+        #expect(throws: StoreError.epochLost(Shard(3))) {
+            try store.commit(groups, by: [.only, ShardEpoch(Shard(3), 9)])
+        }
+        #expect(throws: StoreError.epochLost(.only)) { try store.commit([], by: [ShardEpoch(.only, 2)]) }
+        #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 1))
+        #expect(try store.load().devices.isEmpty && store.request(1) == request(1))
+        #expect(try store.epochs().contains(.only))
+        try commit(store, [.putSession(session(1, 2, fence: 2, [2]))], [.putDevice(device)])
+    }
+
+    @Sendable static func unnamedShard(_ make: Make) throws {
+        let store = try make()
+        let groups = [
+            ChangeGroup([.putSession(session(1, 2, fence: 1))], in: .shard(.only)),
+            ChangeGroup([.insert(request(256))], in: .several),
+        ]
+        #expect(try store.commit(groups, by: []) == [.epochLost(.only), .epochLost(.only)])
+        #expect(try store.session(session(1, 2, fence: 0).id) == nil && store.request(256) == nil)
     }
 }

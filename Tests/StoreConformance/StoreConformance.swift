@@ -81,8 +81,8 @@ private final class RecordingStore: ForwardingStore {
         (self.store, self.record) = (store, record)
     }
 
-    func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
+    func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
         record(groups.flatMap(\.changes))
-        return try store.commit(groups)
+        return try store.commit(groups, by: epochs)
     }
 }

@@ -36,10 +36,10 @@ package final class WatchedStore: ForwardingStore {
         state.withLock { $0.beforeCommits = body }
     }
 
-    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
+    package func commit(_ groups: [ChangeGroup], by epochs: [ShardEpoch]) throws(StoreError) -> [StoreError?] {
         try state.withLock({ $0.beforeCommits })?()
         if failsCommits { throw .unavailable("The disk is full (pretended).") }
-        return try store.commit(groups)
+        return try store.commit(groups, by: epochs)
     }
 
     package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {

@@ -36,6 +36,10 @@ package struct DirectoryJob: Sendable {
     }
 
     /// The account whose rows the job reads and writes; nil if a device may move from another account.
+    ///
+    /// A published device that another account had is removed there with the new row, as one id has one account. In a
+    /// store with several owners this divides into two units: the earlier account's shard removes the device, then the
+    /// new account's adds it. In between the device is published nowhere, which is refused and not wrong.
     package var owner: AccountID? {
         switch request {
         case .publish: nil
@@ -65,13 +69,19 @@ extension DirectoryHolding {
         unit.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
     }
 
+    /// The reply to a job that is not committed.
+    package func failure(of job: DirectoryJob) -> AddressedReply<Reply> {
+        AddressedReply(
+            connection: job.connection,
+            reply: .directory(id: job.id, .refused("the gateway could not store it; try again later")))
+    }
+
     /// Carries out a job of the directory. Nothing of a refused job stays.
     package mutating func perform(
         _ job: DirectoryJob, in directory: GatewayDirectory, _ now: Timestamp, _ unit: inout Unit
     ) {
-        unit.failure = (
-            job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
-        )
+        let failure = failure(of: job)
+        unit.failure = (failure.connection, failure.reply)
         do throws(Directory.Refusal) {
             unit.reply = (job.connection, try directory.answer(job, isHosted: { isHosted($0) }, now, &unit))
         } catch {

@@ -115,6 +115,12 @@ package struct MailJob: Sendable {
     }
 
     /// The account whose rows the job reads and writes; nil if others get entries in their mailboxes.
+    ///
+    /// A post writes the entries of all recipients and one shared ciphertext, or nothing; a receipt writes one entry and
+    /// reads what its sender has posted. In a store with several owners a post divides into a unit for each shard of its
+    /// recipients, each with a shared ciphertext of its own. Then it is no longer stored for all or for none: the
+    /// recipients' units come first, each finds a repetition by the message's id, and the sender's shard, which holds the
+    /// digests of sent ids, marks the post as done last.
     package var owner: AccountID? {
         switch request {
         case .post, .receipt: nil

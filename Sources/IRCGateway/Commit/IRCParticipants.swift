@@ -205,9 +205,37 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             }
         case .front(.directory(let job)): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
         case .front(.challenge): return .unsharded
+        // Why each touches several shards, and the units into which it divides if the store has several owners:
+        // - Delivered lines of one connection are of many conversations. One unit for each shard of the sequences.
+        // - A login takes over the requests and lines of its account in all conversations, and a connection that leaves
+        //   gives them back. One unit in each shard that has some; the reply joins them.
+        // - The end of an account without a login removes its rows in all conversations. One unit in each shard.
+        // - Recorded counts are in tables that are not divided. `record` may carry others, so it is not `.unsharded`.
+        // - A tick ends old requests and lines everywhere. Each owner has its own, for its shards.
         case .delivered, .recover, .left, .loggedOut, .lost, .forget, .record, .tick: return .several
         // Jobs of a person's own device, whose store is not divided.
         case .sidecar: return .several
+        }
+    }
+
+    /// Answers a job of another gateway's shard. The end of a request is not recorded: the shard's owner sends it again.
+    package mutating func refuse(_ job: IRCJob, now: Timestamp) -> Replies {
+        switch job {
+        case .seal(let job):
+            return [.init(connection: job.connection, reply: .sealFailed(ticket: job.ticket, .notCommitted))]
+        case .open(let job):
+            var replies = [
+                AddressedReply(connection: job.connection, reply: IRCReply.openFailed(ticket: job.ticket, .store))
+            ]
+            if let line = job.line { answer(line, nil, &replies, now) }
+            return replies
+        case .act(let act):
+            act.answer(.refused("Another gateway owns this part of the store; nothing was changed."))
+            return []
+        case .front(.directory(let job)): return [failure(of: job)]
+        case .acknowledged, .failed, .reset, .protect, .front(.challenge), .delivered, .recover, .left, .loggedOut,
+            .lost, .forget, .record, .tick, .sidecar:
+            return []
         }
     }
 
@@ -286,6 +314,9 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         _ units: inout [Unit], now: Timestamp
     ) -> (closing: QueueBatch, group: ChangeGroup) {
         let batch = turnQueue(now)
+        // The turn's other changes concern requests of all shards, in one group: the queue's machine takes the outcome of
+        // a turn as a whole. With several owners there is a machine for each shard that is owned, and so a turn and a
+        // group for each.
         return (batch, ChangeGroup(batch, to: &units))
     }
 

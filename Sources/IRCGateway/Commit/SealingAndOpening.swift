@@ -164,7 +164,7 @@ extension IRCParticipants {
     }
 
     /// Answers the connections that wait for the same line.
-    private func answer(
+    func answer(
         _ line: OpenedMessages.Line, _ message: OpenedMessage?, _ replies: inout Replies, _ now: Timestamp
     ) {
         for waiter in openedMessages.finish(line, message, now: now.monotonic) {

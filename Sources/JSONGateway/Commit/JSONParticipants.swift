@@ -91,9 +91,30 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .directory(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
         case .mail(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
         case .challenge: return .unsharded
-        // A lookup knows the key of a write only, a page has messages of many conversations, and an event of the queue
-        // is about its request.
+        // Why each touches several shards, and the units into which it divides if the store has several owners:
+        // - A lookup knows the key of a write only, and writes nothing. The shard of the key's first request could be part
+        //   of the key's row in the account's shard; then a lookup is one unit there and one in the request's shard.
+        // - A page of history has messages of many conversations. It reads stored keys, which needs no owner; only keys in
+        //   memory of the open batch are the owner's. One unit for each shard of the page that has uncommitted keys.
+        // - An event of the queue concerns the request of its token, and may end others that depend on it; all of a lane
+        //   are in one conversation. One unit in the request's shard. `wake` has a turn for each shard.
+        // - Recorded counts are in tables that are not divided. `record` may carry others, so it is not `.unsharded`.
+        // - A tick removes old keys and mailbox entries everywhere. Each owner has its own, for its shards.
         case .find, .open, .queue, .wake, .record, .tick: return .several
+        }
+    }
+
+    package mutating func refuse(_ job: JSONJob, now: Timestamp) -> Replies {
+        switch job {
+        case .seal(let job):
+            return [.init(connection: job.connection, reply: .sealFailed(ticket: job.ticket, .store))]
+        case .write(let job):
+            writes.waiters.drop(job.token)
+            let refusal = Result<KnownWrite, ExchangeRefusal>.failure(.notQueued(.unavailable))
+            return [.init(connection: job.connection, reply: .queued(job.token, refusal))]
+        case .directory(let job): return [failure(of: job)]
+        case .mail(let job): return [.init(connection: job.connection, reply: .mail(id: job.id, .refused(.store)))]
+        case .refused, .protect, .reset, .challenge, .find, .open, .queue, .wake, .record, .tick: return []
         }
     }
 

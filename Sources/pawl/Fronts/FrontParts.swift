@@ -59,9 +59,14 @@ struct FrontParts {
 
     /// Commits what opening the store has changed, and logs what the operator should know.
     ///
-    /// - Throws: ``AdminFailure`` if the policy does not fit the store; no thread of the front runs yet.
-    func begin(_ changes: [StoreChange], _ warnings: [String]) throws {
-        if !changes.isEmpty { _ = try store.commit([changes]) }
+    /// - Parameter epochs: by which the process owned its shards when it loaded the store.
+    /// - Throws: ``AdminFailure`` if the policy does not fit the store; no thread of the front runs yet. ``StoreError`` if
+    ///   the changes are not committed.
+    func begin(_ changes: [StoreChange], by epochs: [ShardEpoch], _ warnings: [String]) throws {
+        if !changes.isEmpty {
+            let results = try store.commit([ChangeGroup(changes, in: .several)], by: epochs)
+            for case let failure? in results { throw failure }
+        }
         for warning in warnings { logger.warning("\(warning)") }
         try refuseUnprotected()
     }

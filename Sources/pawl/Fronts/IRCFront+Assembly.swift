@@ -59,7 +59,7 @@ extension IRCFront {
                 """)
         }
         participants.onOtherRole = { logger.error("A job for \($0) was refused: this gateway has another role.") }
-        try parts.begin(changes, participants.warnings)
+        try parts.begin(changes, by: participants.store.loadedEpochs, participants.warnings)
         let failed = parts.failed
         let thread = IRCFront.Thread(
             participants: participants, clock: SystemClock.now,

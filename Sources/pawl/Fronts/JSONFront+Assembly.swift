@@ -45,7 +45,7 @@ extension JSONFront {
         let credentials = JSONBackend.credentials(
             configuration, environment, stored: participants.storedSessions, parts.sealer)
         for account in credentials.accounts { participants.queue.setSession(account, present: true) }
-        try parts.begin(changes, participants.warnings)
+        try parts.begin(changes, by: participants.store.loadedEpochs, participants.warnings)
         let failed = parts.failed
         let thread = JSONFront.Thread(
             participants: participants, clock: SystemClock.now,
