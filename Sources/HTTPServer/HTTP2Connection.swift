@@ -41,7 +41,7 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
     private var isNotified = false
     /// The deadline of a connection without streams, or of its end.
     private var deadline = NIODeadline.distantFuture
-    private var timer: (at: NIODeadline, scheduled: Scheduled<Void>)?
+    private var timer = LazyTimer()
 
     private var limits: HTTPLimits { origin.limits }
     var isWritable: Bool { channel.isWritable }
@@ -233,8 +233,7 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
 
     package func channelInactive(context: ChannelHandlerContext) {
         isEnding = true
-        timer?.scheduled.cancel()
-        timer = nil
+        timer.cancel()
         progressed = []
         let open = streams.values
         streams = [:]
@@ -296,16 +295,11 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
         arm(deadline)
     }
 
-    /// Reschedules the timer of all deadlines only if it would fire too late.
-    func arm(_ deadline: NIODeadline) {
-        if let timer, timer.at <= deadline { return }
-        timer?.scheduled.cancel()
-        let scheduled = channel.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) { self.fired() }
-        timer = (deadline, scheduled)
-    }
+    /// Sets the timer of all deadlines.
+    func arm(_ deadline: NIODeadline) { timer.arm(deadline, on: channel.eventLoop) { self.fired() } }
 
     private func fired() {
-        timer = nil
+        timer.hasFired()
         guard channel.isActive else { return }
         let now = NIODeadline.now()
         for stream in Array(streams.values) where stream.deadline <= now { stream.expired() }

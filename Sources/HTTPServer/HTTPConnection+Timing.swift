@@ -4,27 +4,21 @@ import JSONGateway
 import NIOCore
 
 extension HTTPConnection {
-    /// Sets the connection's only deadline. Reschedules the timer only if it would fire too late.
+    /// Sets the connection's only deadline.
     func arm(_ amount: TimeAmount) {
         deadline = .now() + amount
-        if let timer, timer.at <= deadline { return }
         setTimer()
     }
 
     func disarm() {
         deadline = .distantFuture
-        timer?.scheduled.cancel()
-        timer = nil
+        timer.cancel()
     }
 
-    private func setTimer() {
-        timer?.scheduled.cancel()
-        let scheduled = eventLoop.assumeIsolated().scheduleTask(deadline: deadline) { self.fired() }
-        timer = (deadline, scheduled)
-    }
+    private func setTimer() { timer.arm(deadline, on: eventLoop) { self.fired() } }
 
     private func fired() {
-        timer = nil
+        timer.hasFired()
         guard isOpen, deadline < .distantFuture else { return }
         if deadline > .now() { return setTimer() }
         expired()

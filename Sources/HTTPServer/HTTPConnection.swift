@@ -37,7 +37,7 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
     var sendsChunks = false
     // Timing.
     package var deadline = NIODeadline.distantFuture
-    package var timer: (at: NIODeadline, scheduled: Scheduled<Void>)?
+    package var timer = LazyTimer()
     private(set) var hasBegunRequest = false
 
     package var services: HTTPServices { origin.services }
