@@ -136,10 +136,17 @@ package struct HTTPExchange: Sendable {
             actions.append(.pass(request.head))
             return .passed
         }
+        return forward(request, credential, &actions)
+    }
+
+    /// Forwards a request whose answer is looked at, without the gateway's own subprotocol.
+    private func forward(
+        _ request: Request, _ credential: Credential?, readBy reader: Client? = nil, _ actions: inout [ExchangeAction]
+    ) -> State {
         var request = request
         if request.asksForEncryption { request.head.headers.removeSubprotocol(Self.subprotocol) }
         actions.append(.passRequest(request.head))
-        return .forwarding(Forwarded(request: request, credential: credential))
+        return .forwarding(Forwarded(request: request, credential: credential, reader: reader))
     }
 
     // MARK: Account
@@ -271,9 +278,7 @@ package struct HTTPExchange: Sendable {
         var request = request
         request.head.headers.set("Accept-Encoding", to: "identity")
         if request.isUpgrade { request.head.headers.remove("Sec-WebSocket-Extensions") }
-        if request.asksForEncryption { request.head.headers.removeSubprotocol(Self.subprotocol) }
-        actions.append(.passRequest(request.head))
-        return .forwarding(Forwarded(request: request, credential: client.credential, reader: client))
+        return forward(request, client.credential, readBy: client, &actions)
     }
 
     /// Handles a request that changes something without a text.
@@ -288,8 +293,7 @@ package struct HTTPExchange: Sendable {
             return collect(request, &actions)
         }
         if conversation.isEmpty { return pass(request.request, credential: request.client.credential, &actions) }
-        actions.append(.passRequest(request.head))
-        return .forwarding(Forwarded(request: request.request, credential: request.client.credential))
+        return forward(request.request, request.client.credential, &actions)
     }
 }
 
