@@ -146,7 +146,8 @@ let package = Package(
             ],
             swiftSettings: settings),
         // What tests and benchmarks use.
-        .target(name: "TestKit", path: "Tests/TestKit", swiftSettings: settings),
+        .target(
+            name: "TestKit", dependencies: ["DoubleRatchet"], path: "Tests/TestKit", swiftSettings: settings),
         .target(
             name: "PeerKit", dependencies: ["TestKit"], path: "Tests/PeerKit", exclude: ["Matrix/Peers"],
             swiftSettings: settings),
@@ -197,13 +198,29 @@ let package = Package(
                 "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", "TestKit",
                 asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix,
             ]),
+        tests("HTTPCodecTests", ["HTTPCodec", nioCore]),
+        tests("ProtectionTests", ["Envelope", "Protection"]),
+        tests("StorePortTests", ["RequestQueue", "StorePort"]),
+        tests("DevicesTests", ["Devices", "DoubleRatchet", "Envelope", "TestKit"]),
         tests(
-            "GatewayCoreTests",
+            "VaultTests",
             [
-                "CommitLoop",
-                "CapableApp", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
-                "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "QueueConformance", "Reports",
-                "RequestQueue", "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
+                "Devices", "DoubleRatchet", "Envelope", "Protection", "StoreConformance", "StorePort", "TestKit",
+                "Vault",
+            ]),
+        tests(
+            "IRCGatewayTests",
+            [
+                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "IRCGateway",
+                "Outbox", "Protection", "Reports", "RequestQueue", "StoreConformance", "StorePort", "TestKit", "Vault",
+                nioCore,
+            ]),
+        tests(
+            "JSONGatewayTests",
+            [
+                "CapableApp", "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec",
+                "JSONCodec", "JSONGateway", "Protection", "QueueConformance", "Reports", "RequestQueue",
+                "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(
@@ -223,14 +240,24 @@ let package = Package(
             ]),
         tests("TidyTests", []),
         tests(
-            "GatewayNIOTests",
+            "IRCServerTests",
             [
-                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer",
-                "IRCGateway",
-                "IRCServer", "JSONCodec", "JSONGateway", "NIOSupport", "PeerKit", "Protection", "Reports",
-                "RequestQueue", "SQLiteStore", "StoreConformance", "StorePort", "TestKit", "TestThreads", "Vault",
-                nioCore,
-                nioHPACK, nioPosix, nioSSL,
+                "DeviceDirectory", "Devices", "IRCGateway", "IRCServer", "NIOSupport", "PeerKit", "Protection",
+                "TestThreads", nioCore, nioPosix,
+            ]),
+        tests(
+            "HTTPServerTests",
+            [
+                "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "JSONCodec", "JSONGateway",
+                "NIOSupport", "PeerKit", "Protection", "Reports", "RequestQueue", "StorePort", "TestKit",
+                "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
+            ]),
+        tests(
+            "NIOSupportTests",
+            [
+                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCGateway", "NIOSupport",
+                "PeerKit", "Protection", "RequestQueue", "SQLiteStore", "StoreConformance", "StorePort", "TestKit",
+                "Vault", nioCore, nioPosix,
             ]),
         tests(
             "SQLiteQueueTests",

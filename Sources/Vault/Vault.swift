@@ -54,18 +54,18 @@ package struct Vault {
     /// Read by the participants only.
     package let store: OrderedStore
     package var sharding: Sharding { store.sharding }
-    package let sealer: StorageSealer
+    let sealer: StorageSealer
     package let latches: LatchTable
-    package var sessionCache: SessionCache
+    var sessionCache: SessionCache
     /// Conversations whose latch is raised, uncommitted ones included.
-    package var conversations: Set<ConversationID> = []
+    var conversations: Set<ConversationID> = []
     /// The message that has raised the latch of a conversation, as long as it is the only one sealed there.
-    package var firstMessages: [ConversationID: MessageID] = [:]
+    var firstMessages: [ConversationID: MessageID] = [:]
     /// How long the keys of history are stored, in milliseconds; if zero, as for backends without history, they are kept in
     /// memory only.
     package var historyRetention: Int64 = 0
     /// Cached keys of messages that were sealed or opened last.
-    package var contentKeys = RememberedKeys()
+    var contentKeys = RememberedKeys()
     /// When the store is next checked for expired keys, in monotonic nanoseconds.
     var prunesKeysAt: Int64 = 0
 
@@ -116,14 +116,5 @@ package struct Vault {
     /// Messages of a session that is not established include the prekey part.
     package func overhead(_ box: SessionBox) -> Int {
         Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Session.maximumPreKeyPart)
-    }
-
-    /// 32 random bytes for a client to sign.
-    package mutating func makeNonce() -> [UInt8] { randomBytes(32) }
-
-    package mutating func randomBytes(_ count: Int) -> [UInt8] {
-        var bytes = [UInt8](repeating: 0, count: count)
-        bytes.withUnsafeMutableBytes { sessionCache.random.fill($0) }
-        return bytes
     }
 }

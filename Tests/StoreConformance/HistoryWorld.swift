@@ -85,7 +85,7 @@ package final class HistoryWorld {
 
     /// Ends an account without a login, as a gateway does when its connection has ended.
     package func forget(_ account: AccountID) throws {
-        participants.vault.sessionCache.forget(account)
+        participants.vault.forget(account)
         _ = try store.commit([[.forgetAccount(account)]])
     }
 

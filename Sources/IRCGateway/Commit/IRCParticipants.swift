@@ -126,15 +126,14 @@ package struct IRCParticipants {
         (self.rooms, self.openedMessages, self.outbox) = (rooms, openedMessages, outbox)
         (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
         self.wasDelivered = wasDelivered
-        queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.sessionCache.randomNumber())
+        queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.randomNumber())
         requestIDs = IDSequence(vault.sharding, after: contents.highestMessage)
         deliveryIDs = IDSequence(vault.sharding, after: contents.highestDelivery)
         lastOldDelivery = contents.highestDelivery
         switch role {
         case .front(let cache):
-            let sessions = vault.sessionCache
             self.role = .front(
-                try GatewayDirectory(store: store, cache: cache, isHosted: { sessions.holds($0) }, now, &changes))
+                try GatewayDirectory(store: store, cache: cache, isHosted: { vault.holds($0) }, now, &changes))
         case .sidecar(let cache):
             self.role = .sidecar(
                 try OwnDevice(
@@ -157,7 +156,7 @@ package struct IRCParticipants {
         _ vault: inout Vault, _ now: Timestamp, _ changes: inout [StoreChange]
     ) throws(StoreError) -> HostedDevice {
         do {
-            return try vault.sessionCache.device(for: .own, now: now, avoiding: { _ in false }, &changes)
+            return try vault.ownDevice(now, &changes)
         } catch let error as StoreError {
             throw error
         } catch {

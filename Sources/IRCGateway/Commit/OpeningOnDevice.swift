@@ -32,7 +32,7 @@ extension IRCParticipants {
             unit.cancel(in: &self, now: now)
             own.goBack(to: before)
             do {
-                let row = try own.advancedChain(random: &vault.sessionCache.random)
+                let row = try own.advancedChain(random: &vault.random)
                 if let row { unit.changes.append(row) }
             } catch {
                 return .failure(.init(reason: .store))
@@ -89,10 +89,10 @@ extension IRCParticipants {
         if case .changed = event { return opened }
         let session = try Session.initiate(
             identity: own.device.identity, with: introduction.bundle,
-            expecting: introduction.deviceList.identity(of: envelope.sender), random: &vault.sessionCache.random)
+            expecting: introduction.deviceList.identity(of: envelope.sender), random: &vault.random)
         let id = own.session(with: envelope.sender)
         unit.shared.append(id)
-        try vault.sessionCache.adopt(session, as: id)
+        try vault.adopt(session, as: id)
         opened.answer = .init(body: ControlMessage.ready(own.deviceList).body, device: envelope.sender)
         return opened
     }
@@ -209,7 +209,7 @@ extension IRCParticipants {
                 let received = try box.sessions.decrypt(
                     message.span, associatedData: associated.span, into: &plaintext)
                 unit.shared.append(id)
-                vault.sessionCache.markDirty(id)
+                vault.markDirty(id)
                 return (plaintext, received.skipped)
             } catch {
                 switch error {
@@ -228,11 +228,11 @@ extension IRCParticipants {
         if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
             throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
-        let session = try own.commit(beginning, now, random: &vault.sessionCache.random, &unit.changes)
+        let session = try own.commit(beginning, now, random: &vault.random, &unit.changes)
         unit.shared.append(id)
-        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.sessionCache.restore(box, as: id) }
+        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.restore(box, as: id) }
         }
-        try vault.sessionCache.adopt(session, as: id)
+        try vault.adopt(session, as: id)
         return (plaintext, 0)
     }
 
@@ -264,7 +264,7 @@ extension IRCParticipants {
         case .senderKey(let room, let distribution, let ended):
             opened.sender = try own.owner(envelope, job)
             opened.gap = own.take(
-                distribution, ended: ended, from: envelope.sender, in: room, random: &vault.sessionCache.random,
+                distribution, ended: ended, from: envelope.sender, in: room, random: &vault.random,
                 &unit.changes)
         case .senderKeyWanted(let room):
             opened.sender = try own.owner(envelope, job)
@@ -286,7 +286,7 @@ extension IRCParticipants {
         _ peer: AccountID, _ job: OpenJob, _ own: OwnDevice, _ now: Timestamp, _ unit: inout Unit
     ) {
         guard peer != .own, own.noteOpened(from: peer, &unit),
-            vault.conversations.insert(ConversationID(.own, peer)).inserted
+            vault.noteLatched(ConversationID(.own, peer))
         else { return }
         latch(
             .init(

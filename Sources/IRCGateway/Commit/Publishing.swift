@@ -14,8 +14,8 @@ extension IRCParticipants {
         _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ own: OwnDevice, _ now: Timestamp,
         _ unit: inout Unit
     ) {
-        guard let keys = try? own.oneTimeKeys(now, random: &vault.sessionCache.random, &unit.changes),
-            let bundle = try? own.bundle(now, random: &vault.sessionCache.random, &unit.changes)
+        guard let keys = try? own.oneTimeKeys(now, random: &vault.random, &unit.changes),
+            let bundle = try? own.bundle(now, random: &vault.random, &unit.changes)
         else { return unit.changes.removeAll() }
         let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
         unit.reply = (
@@ -29,7 +29,7 @@ extension IRCParticipants {
     mutating func replenish(
         _ connection: ConnectionID, _ own: OwnDevice, _ now: Timestamp, _ unit: inout Unit
     ) {
-        guard let keys = try? own.oneTimeKeys(now, random: &vault.sessionCache.random, &unit.changes) else { return }
+        guard let keys = try? own.oneTimeKeys(now, random: &vault.random, &unit.changes) else { return }
         unit.reply = (connection, .sidecar(.ask(.replenish(keys))))
     }
 
@@ -56,7 +56,7 @@ extension IRCParticipants {
         for device in job.devices {
             guard let identity = peer.deviceList.identity(of: device.id), device.id != own.id else { continue }
             let id = own.session(with: device.id)
-            if let box = try? vault.sessionCache.session(id), box.sessions.isEstablished { continue }
+            if let box = try? vault.session(id), box.sessions.isEstablished { continue }
             // Without a one-time prekey, because all are used up, the last-resort prekey begins the session alone.
             let bundle = PreKeyBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
@@ -64,8 +64,8 @@ extension IRCParticipants {
             guard
                 let session = try? Session.initiate(
                     identity: own.device.identity, with: bundle, expecting: identity,
-                    random: &vault.sessionCache.random),
-                (try? vault.sessionCache.adopt(session, as: id)) != nil
+                    random: &vault.random),
+                (try? vault.adopt(session, as: id)) != nil
             else { continue }
             unit.shared.append(id)
             answers.append(.init(body: ControlMessage.ready(own.deviceList).body, device: device.id))

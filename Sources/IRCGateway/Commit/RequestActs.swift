@@ -210,10 +210,10 @@ extension IRCParticipants {
             return "its bytes are not those of one message."
         }
         let (sender, recipient) = (AccountID(text: request.account), AccountID(text: request.peer))
-        guard vault.sessionCache.owner(of: envelope.sender) == sender else {
+        guard vault.owner(of: envelope.sender) == sender else {
             return "its sender's keys are not those that sealed it. A connection without a login ends with its keys."
         }
-        guard let device = vault.sessionCache.device(of: recipient) else {
+        guard let device = vault.device(of: recipient) else {
             return "its recipient's keys were deleted. A connection without a login ends with its keys."
         }
         let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
@@ -221,7 +221,7 @@ extension IRCParticipants {
         guard copies[key] == nil else { return opened }
         let ends = SessionCache.ends(
             sender: envelope.sender, recipient: device.id, in: vault.sharding.shard(from: sender, to: recipient))
-        guard let box = try? vault.sessionCache.session(ends.receiving) else {
+        guard let box = try? vault.session(ends.receiving) else {
             return "there is no session between the two any more."
         }
         var state: [UInt8] = []

@@ -22,10 +22,8 @@ extension IRCParticipants {
     mutating func forget(
         _ account: AccountID, _ reason: String, _ now: Timestamp, _ unit: inout Unit
     ) {
-        vault.sessionCache.forget(account)
+        vault.forget(account)
         unreadCounts.forget(account)
-        vault.latches.forget(account)
-        vault.conversations = vault.conversations.filter { $0.first != account && $0.second != account }
         for request in queue.requests(of: account.text) {
             untrack(request.id)
             giveUp(request.id, reason, now)
@@ -138,7 +136,7 @@ extension IRCParticipants {
             for row in rows where row.sequence <= lastOldDelivery {
                 if wasDelivered(row.sequence) {
                     unit.changes.append(.removeDelivery(sequence: row.sequence))
-                } else if let line = vault.sessionCache.open(line: row.sealedLine, sequence: row.sequence) {
+                } else if let line = vault.open(line: row.sealedLine, sequence: row.sequence) {
                     lines.append(RecoveredLine(sequence: row.sequence, line: line))
                 }
             }

@@ -165,7 +165,7 @@ extension IRCParticipants {
         let last = deliveryIDs.next(in: shard, reserving: members.count)
         let first = last - UInt64(members.count) + 1
         let payload = Array(members.map(\.text).joined(separator: " ").utf8) + [0x0A] + line
-        guard let sealed = try? vault.sessionCache.seal(line: payload, sequence: last) else { return nil }
+        guard let sealed = try? vault.seal(line: payload, sequence: last) else { return nil }
         changes.append(
             .insertDelivery(DeliveryRow(sequence: last, account: recipient, sealedLine: sealed)))
         roomDeliveries.begin(
@@ -178,7 +178,7 @@ extension IRCParticipants {
 
     /// Takes over a row of an earlier process, for members that have not received the line.
     mutating func adopt(_ row: DeliveryRow, _ now: Timestamp, _ changes: inout [StoreChange]) {
-        let payload = vault.sessionCache.open(line: row.sealedLine, sequence: row.sequence) ?? []
+        let payload = vault.open(line: row.sealedLine, sequence: row.sequence) ?? []
         let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
         let members = (parts.first ?? []).split(separator: 0x20)
             .map { AccountID(text: String(decoding: $0, as: UTF8.self)) }

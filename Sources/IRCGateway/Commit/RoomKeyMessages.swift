@@ -24,7 +24,7 @@ extension IRCParticipants {
         guard let room = job.recipient.roomName else { return try news(job, own, now, &unit) }
         let readers = try readers(of: job.members, own)
         let all = Set(readers.flatMap(\.devices))
-        let key = own.roomKey(for: room, readers: all, random: &vault.sessionCache.random)
+        let key = own.roomKey(for: room, readers: all, random: &vault.random)
         var requests: [Request] = []
         for (member, devices) in readers {
             guard let message = own.distribution(of: key, room: room, to: devices) else { continue }
@@ -60,12 +60,12 @@ extension IRCParticipants {
         _ job: SealJob, _ room: String, _ id: MessageID, _ own: OwnDevice, _ unit: inout Unit
     ) throws -> Envelope {
         let all = Set(try readers(of: job.members, own).flatMap(\.devices))
-        let key = own.roomKey(for: room, readers: all, random: &vault.sessionCache.random)
+        let key = own.roomKey(for: room, readers: all, random: &vault.random)
         let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
         let associated = associatedData(from: own.id, to: DeviceID(0), room: job.recipient, id)
         var message: [UInt8] = []
         try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
-        unit.changes.append(try own.row(of: key, room: room, random: &vault.sessionCache.random))
+        unit.changes.append(try own.row(of: key, room: room, random: &vault.random))
         return Envelope(kind: .room, sender: own.id, messageID: id, ratchetMessage: message)
     }
 
@@ -82,7 +82,7 @@ extension IRCParticipants {
             case .protect: _ = latch(room, custody, now, &unit)
             case .plain:
                 let conversation = ConversationID(room, room)
-                if vault.conversations.remove(conversation) != nil { lowered(conversation, &unit) }
+                if vault.noteUnlatched(conversation) { lowered(conversation, &unit) }
                 unit.changes.append(.removeConversation(ConversationID(room, room)))
             }
             let row = AuditRow(at: now.wall, actor: "operator", action: "sidecar", detail: "\(job.act) \(job.room)")
@@ -104,7 +104,7 @@ extension IRCParticipants {
         let associated = associatedData(
             from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
         let (plaintext, skipped) = try own.open(
-            envelope, associated, in: room, random: &vault.sessionCache.random, &unit.changes)
+            envelope, associated, in: room, random: &vault.random, &unit.changes)
         var body = try Body(plaintext)
         guard body.kind != .control else { throw OpenError(reason: .malformed) }
         var opened = try shown(job, envelope, sender, &body, skipped, own, now, &unit)
@@ -121,7 +121,7 @@ extension IRCParticipants {
         room: String, _ now: Timestamp, _ unit: inout Unit
     ) -> Bool {
         let account = AccountID.room(room)
-        guard vault.conversations.insert(ConversationID(account, account)).inserted else { return false }
+        guard vault.noteLatched(ConversationID(account, account)) else { return false }
         latch(
             .init(
                 conversation: ConversationID(account, account), account: account, peer: account, peerName: "",

@@ -129,7 +129,7 @@ extension IRCParticipants {
             return latch(.room(name), custody, now, &unit)
         }
         let conversation = ConversationID(job.sender, job.recipient)
-        guard vault.conversations.insert(conversation).inserted else { return false }
+        guard vault.noteLatched(conversation) else { return false }
         let latched = RaisedLatch(
             conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
             accountName: job.senderName, protection: custody)
@@ -193,7 +193,7 @@ extension IRCParticipants {
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
         if let outcome = known(job, envelope, now, &unit) { return outcome }
-        guard let sender = vault.sessionCache.owner(of: envelope.sender) else {
+        guard let sender = vault.owner(of: envelope.sender) else {
             return .failure(.init(reason: directory.isInUse(envelope.sender) ? .wrongSource : .unknownSender))
         }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
@@ -248,7 +248,7 @@ extension IRCParticipants {
             opened.sequence = made[job.account]
         } else if body.kind == .text, recipient.isVerified {
             let sequence = deliveryIDs.next(in: vault.sharding.shard(from: sender, to: recipient))
-            guard let sealed = try? vault.sessionCache.seal(line: job.lineHead + body.text, sequence: sequence) else {
+            guard let sealed = try? vault.seal(line: job.lineHead + body.text, sequence: sequence) else {
                 return .failure(.init(reason: .store))
             }
             unit.changes.append(

@@ -28,7 +28,7 @@ extension IRCParticipants {
     /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
     mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
         do {
-            return try vault.sessionCache.session(id)
+            return try vault.session(id)
         } catch {
             guard case .corrupt = error else { throw error }
             if unreadable.insert(id).inserted { onUnreadable(id) }
@@ -48,7 +48,7 @@ extension IRCParticipants {
         guard let first = boxes.first else { throw SealRefusal.keysMissing }
         let sessions = boxes.map { device.session(with: $0.device) }
         unit.shared += sessions
-        for id in sessions { vault.sessionCache.markDirty(id) }
+        for id in sessions { vault.markDirty(id) }
         let own = device.id
         if boxes.count == 1 {
             let body = try padded(job.body, besides: vault.overhead(first.box), capacity: job.capacity)
@@ -61,12 +61,12 @@ extension IRCParticipants {
         let body = try padded(job.body, besides: fixed, capacity: job.capacity)
         var sealer = MultiRecipientSealer(
             body.span, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id),
-            random: &vault.sessionCache.random)
+            random: &vault.random)
         for recipient in boxes {
             try sealer.add(
                 recipient.device.value, &recipient.box.sessions,
                 associatedData: associatedData(from: own, to: recipient.device, room: nil, id),
-                random: &vault.sessionCache.random)
+                random: &vault.random)
         }
         var bytes: [UInt8] = []
         sealer.finish().serialize(into: &bytes)
@@ -101,7 +101,7 @@ extension IRCParticipants {
         let associated = associatedData(from: own, to: recipient.device, room: nil, id)
         var message: [UInt8] = []
         try recipient.box.sessions.encrypt(
-            plaintext.span, associatedData: associated.span, random: &vault.sessionCache.random, into: &message)
+            plaintext.span, associatedData: associated.span, random: &vault.random, into: &message)
         return message
     }
 

@@ -33,14 +33,14 @@ extension IRCParticipants {
     ) {
         let id = MessageID(requestIDs.next(in: .only, at: now))
         guard
-            let envelope = try? own.introduction(id, now, random: &vault.sessionCache.random, &unit.changes)
+            let envelope = try? own.introduction(id, now, random: &vault.random, &unit.changes)
         else { return }
         let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
         unit.reply = (connection, .sidecar(.introduction(ticket: ticket, bodies: bodies ?? [])))
     }
 
     private mutating func endSessions(with devices: [DeviceID], _ own: OwnDevice, _ unit: inout Unit) {
-        vault.sessionCache.drop(devices.map { own.session(with: $0) })
+        vault.drop(devices.map { own.session(with: $0) })
         unit.changes += devices.map { .removeSessions(device: $0) }
     }
 

@@ -58,7 +58,7 @@ package struct JSONParticipants {
         messageIDs = IDSequence(vault.sharding, after: contents.highestMessage)
         self.traces = traces
         self.writes = writes
-        queue = QueueMachine(settings, lease: vault.sessionCache.randomNumber())
+        queue = QueueMachine(settings, lease: vault.randomNumber())
         for account in held { queue.hold(tenant: account.text, true, now: now.queueTime) }
         let queued = try store.queueContents()
         _ = queue.takeForgottenKeys()
@@ -67,9 +67,8 @@ package struct JSONParticipants {
         for request in queued.requests { writes.waiting.begin(request) }
         writes.known.insert(queue.knownKeys)
         storedSessions = queued.sessions
-        let sessions = vault.sessionCache
         self.directory = try GatewayDirectory(
-            store: vault.store, cache: directory, isHosted: { sessions.holds($0) }, now, &changes)
+            store: vault.store, cache: directory, isHosted: { vault.holds($0) }, now, &changes)
         self.vault = vault
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
     }

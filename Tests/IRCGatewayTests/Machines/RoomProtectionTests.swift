@@ -5,6 +5,7 @@ import IRCCodec
 import Protection
 import Reports
 import RequestQueue
+import TestKit
 import Testing
 
 @testable import IRCGateway

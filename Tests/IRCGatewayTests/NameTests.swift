@@ -1,7 +1,6 @@
 import DoubleRatchet
 import Envelope
 import IRCGateway
-import JSONGateway
 import NIOCore
 import Protection
 import Reports
@@ -83,32 +82,6 @@ import Vault
         #expect(AccountID.services("zed").text == "zed", "rows of before keep their form")
         #expect(Set(["~1f", "~~1f", "~~~1f", "1f"].map { AccountID.services($0).text }).count == 4)
         #expect(AccountID(text: AccountID.room("#den", status: "@").text).isPartOfRoom)
-    }
-
-    /// At a JSON backend such an account keeps its device, and with it what it has written, over a restart.
-    @Test func aTildeAtAJSONBackendKeepsItsHistory() throws {
-        let store = InMemoryStore()
-        let backend = JSONBackend()
-        backend.people.insert("~zed")
-        backend.rooms["pair"] = ["alice", "~zed"]
-        let world = try JSONWorld(.hosted, backend: backend, store: store)
-        for name in ["alice", "~zed"] { world.send("GET", "/me", as: "t-\(name)") }
-        #expect(world.send("POST", "/c/pair", as: "t-~zed", #"{"id":"1","text":"from zed"}"#)?.status == 201)
-        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"from alice"}"#)?.status == 201)
-        #expect(!backend.hasReceived("from zed") && !backend.hasReceived("from alice"))
-        let again = try JSONWorld(.hosted, backend: backend, store: store)
-        for name in ["alice", "~zed"] {
-            let list = try #require(again.send("GET", "/c/pair", as: "t-\(name)"))
-            #expect(list["messages[0].data.text"] == "from zed")
-            #expect(list["messages[1].data.text"] == "from alice")
-        }
-        #expect(again.environment.accounts.contains(.services("~zed")), "it is behind the gateway as before")
-        #expect(again.send("POST", "/c/pair", as: "t-alice", #"{"id":"3","text":"once more"}"#)?.status == 201)
-        #expect(!backend.hasReceived("once more"))
-        // What a client proves its device for is the name that the backend knows.
-        let answer = again.call("POST", "challenge", as: "t-~zed")
-        #expect(answer["account"] == "~zed")
-        _ = again.device("~zed", id: 9)
     }
 
     @Test func twoConversationsHaveTheirOwnLatches() {

@@ -1,7 +1,6 @@
 import Envelope
 import Foundation
 import HTTPCodec
-import IRCGateway
 import JSONCodec
 import JSONGateway
 import NIOCore

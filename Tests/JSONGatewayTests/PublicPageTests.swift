@@ -1,6 +1,5 @@
 import Envelope
 import HTTPCodec
-import IRCGateway
 import JSONGateway
 import NIOCore
 import Protection

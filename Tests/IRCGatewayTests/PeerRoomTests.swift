@@ -7,6 +7,7 @@ import Protection
 import Reports
 import RequestQueue
 import StorePort
+import TestKit
 import Testing
 import Vault
 

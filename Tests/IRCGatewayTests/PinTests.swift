@@ -3,6 +3,7 @@ import DoubleRatchet
 import Envelope
 import IRCGateway
 import Protection
+import TestKit
 import Testing
 
 /// Whose keys are whose.

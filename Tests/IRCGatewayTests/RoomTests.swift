@@ -3,6 +3,7 @@ import IRCGateway
 import Protection
 import RequestQueue
 import StorePort
+import TestKit
 import Testing
 import Vault
 

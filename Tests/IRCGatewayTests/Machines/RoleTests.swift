@@ -6,6 +6,7 @@ import IRCCodec
 import NIOCore
 import Protection
 import RequestQueue
+import TestKit
 import Testing
 
 @testable import IRCGateway

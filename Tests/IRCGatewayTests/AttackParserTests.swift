@@ -6,6 +6,7 @@ import IRCCodec
 import IRCGateway
 import NIOCore
 import Protection
+import TestKit
 import Testing
 
 /// Everything that reads bytes of strangers: whole, cut, altered, and bytes without sense.

@@ -5,7 +5,6 @@ import DoubleRatchet
 import Envelope
 import Foundation
 import HTTPCodec
-import IRCGateway
 import JSONCodec
 import JSONGateway
 import NIOCore
@@ -14,6 +13,7 @@ import RequestQueue
 import StoreConformance
 import StorePort
 import Synchronization
+import TestKit
 import Testing
 import Vault
 

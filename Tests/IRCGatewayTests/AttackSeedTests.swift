@@ -1,5 +1,6 @@
 import Envelope
 import Protection
+import TestKit
 import Testing
 
 /// A backend that drops, repeats, holds back, alters and renames under a seed. Nothing is shown that was not said, nothing

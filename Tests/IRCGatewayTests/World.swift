@@ -11,21 +11,8 @@ import Protection
 import RequestQueue
 import StoreConformance
 import StorePort
+import TestKit
 import Vault
-
-/// The numbers of a seed, as the random source of machines.
-struct SeededSource: RandomSource, Sendable {
-    private var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func fill(_ bytes: UnsafeMutableRawBufferPointer) {
-        for index in bytes.indices {
-            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-            bytes[index] = UInt8(truncatingIfNeeded: state >> 33)
-        }
-    }
-}
 
 /// A gateway in memory: sessions, vault and store with a clock of its own, in front of a simulated backend.
 final class World {

@@ -4,6 +4,7 @@ import DoubleRatchet
 import Envelope
 import IRCGateway
 import Protection
+import TestKit
 import Vault
 
 /// Somebody with keys of their own and no rules.

@@ -1,7 +1,6 @@
 import Envelope
 import Foundation
 import HTTPCodec
-import IRCGateway
 import JSONGateway
 import NIOCore
 import Protection

@@ -1,8 +1,5 @@
 import Envelope
-import HTTPCodec
 import IRCGateway
-import JSONGateway
-import NIOCore
 import Protection
 import Reports
 import StorePort
@@ -53,30 +50,6 @@ import Vault
         let bob = world.connect("bob", account: "bob")
         world.forge(bob, [":alice!alice@host.test PRIVMSG bob :forged"])
         #expect(bob.texts == ["\(Self.mark) forged"])
-    }
-
-    /// The same for backends that speak JSON. What comes as history may be older than the protection.
-    @Test(arguments: ["room", "everyone", "below everyone"])
-    func plaintextInAProtectedConversationIsMarkedOrWithheld(_ scope: String) throws {
-        let world = try JSONWorld(.observe)
-        world.environment.policies.update { policies in
-            if scope == "room" { policies.accounts[.room("all")] = .hosted } else { policies.everyone = .hosted }
-            if scope == "below everyone" { policies.accounts[.services("bob")] = .observe }
-        }
-        func text(_ number: Int, since: String = "?since=1") -> String? {
-            world.send("GET", "/c/all\(since)", as: "t-bob")?["messages[\(number)].data.text"]
-        }
-        _ = world.direct("POST", "/c/all", as: "t-eve", #"{"text":"before"}"#)
-        #expect(text(0) == "\(Self.mark) before")
-        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"sealed"}"#)
-        world.environment.policies.update { policies in
-            policies.everyone = .observe
-            policies.accounts = [:]
-        }
-        _ = world.direct("POST", "/c/all", as: "t-eve", #"{"text":"taken back"}"#)
-        #expect(text(1) == "sealed")
-        #expect(text(2)?.contains("was withheld") == true)
-        #expect(text(2, since: "") == "\(Self.mark) taken back")
     }
 
     // MARK: Whose policy counts
@@ -142,93 +115,6 @@ import Vault
         }
         policies.set(nil, for: Self.alice)
         #expect(policies.policy(inRoom: room, by: Self.alice) == max(everyone, own) && policies.withRooms.isEmpty)
-    }
-
-    /// A conversation of two is private, one of more is a room, for backends that speak JSON.
-    @Test func anAccountsPolicyCountsInConversationsOfTwo() throws {
-        let world = try JSONWorld(.observe, accounts: ["alice": .hosted])
-        for name in ["alice", "bob", "carol"] { world.send("GET", "/me", as: "t-\(name)") }
-        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"to all"}"#)
-        #expect(world.backend.hasReceived("to all") && world.environment.latches.isEmpty)
-        // She sees of her own message that the server can read it.
-        #expect(world.send("GET", "/c/all", as: "t-alice")?["messages[0].data.text"] == "\(Self.mark) to all")
-        #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[0].data.text"] == "to all")
-        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"the canary sings"}"#)
-        world.send("POST", "/c/pair", as: "t-bob", #"{"id":"3","text":"the canary answers"}"#)
-        #expect(world.send("GET", "/c/pair", as: "t-bob")?["messages[0].data.text"] == "the canary sings")
-        #expect(!world.backend.hasReceived("canary"))
-        world.environment.policies.update { $0.set(.hosted, for: Self.alice, withRooms: true) }
-        world.send("POST", "/c/all", as: "t-alice", #"{"id":"4","text":"the canary sings to all"}"#)
-        #expect(!world.backend.hasReceived("canary"))
-        #expect(world.environment.latches.latch(of: .ofRoom("all")) == .gateway)
-    }
-
-    private struct Unexpected: Error { let what: String }
-
-    /// If the backend does not answer, a text must neither go out nor protect a room of many.
-    @Test func withoutAnAnswerAboutMembersNothingIsSentOrProtected() throws {
-        let world = try JSONWorld(.observe, accounts: ["alice": .hosted])
-        var steps = ExchangeSteps(world)
-        guard case .collectRequest = steps.begin("POST", "/c/pair").last,
-            case .look(let lookup) = steps.take(.requestBody(ByteBuffer(string: #"{"text":"secret"}"#))).last
-        else { throw Unexpected(what: "no question for members") }
-        guard case .respond(let head, let body) = steps.take(.notFound(lookup.id)).last else {
-            throw Unexpected(what: "no refusal")
-        }
-        #expect(head.status == 403 && String(buffer: body).contains("pawl_members"))
-        #expect(world.environment.tally[.refusedMembers] == 1 && world.environment.latches.isEmpty)
-    }
-
-    /// A mapping that cannot ask for members: every conversation may be one of two.
-    @Test func whereNobodyCanAskForMembersAnAccountsPolicyCountsEverywhere() throws {
-        var mapping = Mapping.lab
-        mapping.members = nil
-        let world = try JSONWorld(.observe, mapping: mapping, accounts: ["alice": .hosted])
-        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"the canary sings"}"#)
-        #expect(!world.backend.hasReceived("canary") && world.backend.messages["all"]?.count == 1)
-    }
-
-    /// A message that the backend refuses protects nothing; one that it has taken does, whatever is refused later.
-    @Test func aRefusedFirstMessageRaisesNoLatch() throws {
-        let world = try JSONWorld(.hosted)
-        func post(_ id: String) -> Int? {
-            world.send("POST", "/c/all", as: "t-alice", #"{"id":"\#(id)","text":"the canary sings"}"#)?.status
-        }
-        func isLatched() throws -> Bool {
-            let stored = try world.store.conversations(limit: 9).map(\.id) == [.ofRoom("all")]
-            #expect(stored == (world.environment.latches.latch(of: .ofRoom("all")) == .gateway))
-            return stored
-        }
-        world.backend.closed = ["all"]
-        #expect(post("1") == 404)
-        #expect(try !isLatched())
-        world.backend.closed = []
-        #expect(post("2") == 201)
-        #expect(try isLatched())
-        world.backend.closed = ["all"]
-        #expect(post("3") == 404)
-        #expect(try isLatched())
-        #expect(!world.backend.hasReceived("canary"))
-    }
-
-    /// Of two that wait, the first is refused: the other one keeps the conversation protected.
-    @Test func aRefusedFirstMessageLeavesTheLatchToASecondOne() throws {
-        let world = try JSONWorld(.hosted)
-        let room = ConversationID.ofRoom("all")
-        func write(_ ticket: UInt64) throws -> MessageID {
-            let job = SealMessageJob(
-                connection: ConnectionID(1), ticket: ticket, sender: Self.alice, conversation: room.first,
-                plaintext: [1, 2, 3])
-            guard case .sealed(_, let written)? = world.perform(.seal(job)).first else {
-                throw Unexpected(what: "not sealed")
-            }
-            return written.message
-        }
-        let first = try write(1)
-        _ = try write(2)
-        _ = world.perform(.refused(room, first))
-        #expect(world.environment.latches.latch(of: room) == .gateway)
-        #expect(try world.store.conversations(limit: 9).count == 1)
     }
 
     // MARK: What a change protects for good

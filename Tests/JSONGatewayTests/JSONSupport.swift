@@ -1,6 +1,5 @@
 import Envelope
 import HTTPCodec
-import IRCGateway
 import JSONCodec
 import JSONGateway
 import NIOCore

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 /// The programmes of `Tests/fuzz codecs` without a fuzzer. Its finds come here.

@@ -3,6 +3,7 @@ import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
+import TestKit
 import Testing
 import Vault
 

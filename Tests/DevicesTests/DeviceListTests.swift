@@ -1,6 +1,7 @@
 import Devices
 import DoubleRatchet
 import Envelope
+import TestKit
 import Testing
 
 /// Lists of devices that somebody forges on purpose.
