@@ -58,8 +58,10 @@ extension VaultHolding {
     // MARK: Latches
 
     /// Stores a raised latch, and publishes it to connections after the commit.
+    ///
+    /// - Parameter wasDown: whether the conversation was not latched at all: then a failed commit leaves it so.
     package func latch(
-        _ latched: RaisedLatch, _ now: Timestamp, _ unit: inout Unit
+        _ latched: RaisedLatch, _ now: Timestamp, _ unit: inout Unit, wasDown: Bool = true
     ) {
         let accountIsFirst = latched.conversation.first == latched.account
         unit.changes.append(
@@ -73,6 +75,7 @@ extension VaultHolding {
             state.vault.latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
             state.vault.latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
         }
+        guard wasDown else { return }
         unit.onRollback { state, _, _, _ in
             state.vault.conversations.remove(latched.conversation)
             state.vault.firstMessages[latched.conversation] = nil
@@ -97,11 +100,11 @@ extension VaultHolding {
         _ unit: inout Unit
     ) {
         guard vault.latches.latch(of: conversation) < .device else { return }
-        vault.conversations.insert(conversation)
+        let wasDown = vault.noteLatched(conversation)
         latch(
             .init(
                 conversation: conversation, account: conversation.first, peer: conversation.second,
-                peerName: names.second, accountName: names.first, protection: .device), now, &unit)
+                peerName: names.second, accountName: names.first, protection: .device), now, &unit, wasDown: wasDown)
     }
 
     /// Forgets the latch of a conversation, because an operator has lowered it.

@@ -1,3 +1,6 @@
+import CommitLoop
+import DeviceDirectory
+import Devices
 import DoubleRatchet
 import Envelope
 import IRCGateway
@@ -5,7 +8,9 @@ import Protection
 import Reports
 import RequestQueue
 import StorePort
+import TestKit
 import Testing
+import Vault
 
 /// What memory holds after the store has refused a batch, or a part of one.
 @Suite struct FailedCommitTests {
@@ -37,6 +42,30 @@ import Testing
         again.send(writer, "PRIVMSG bob :three")
         #expect(reader.messages.contains { $0.hasSuffix(":three") })
         #expect(!again.canary.contains("three"))
+    }
+
+    /// The latch of messages that the gateway has sealed stays when a rise to end-to-end is not stored.
+    @Test func aRiseThatIsNotStoredLeavesTheLatchBeforeIt() throws {
+        let store = InMemoryStore()
+        let conversation = ConversationID(names[0], names[1])
+        let row = ConversationRow(
+            id: conversation, latch: .gateway, since: 1, peerNameForFirst: "bob", peerNameForSecond: "alice")
+        _ = try store.commit([[.putConversation(row)]])
+        var changes: [StoreChange] = []
+        var participants = try IRCParticipants(
+            network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
+            pendingLimit: 256, now: Timestamp(monotonic: 1, wall: 1), random: SeededSource(seed: 3),
+            role: .front(DirectoryCache()), wasDelivered: { _ in false }, changes: &changes)
+        let now = Timestamp(monotonic: 2, wall: 2)
+        let rise = participants.prepare([.protect(conversation, names: ("alice", "bob"))], now: now)
+        #expect(rise.groups.contains { $0.changes.contains(where: \.isConversation) })
+        _ = participants.complete(rise, committed: nil, now: now)
+        let job = SealJob(
+            connection: ConnectionID(1), ticket: 1, sender: names[0], recipient: names[1], target: "bob",
+            senderName: "alice", recipientName: "bob", verb: "PRIVMSG", body: Body(text: [1]), capacity: 380)
+        let next = participants.prepare([.seal(job)], now: now)
+        #expect(!next.groups.contains { $0.changes.contains(where: \.isConversation) })
     }
 
     @Test func theNextMessageStoresTheDevicesAndSessions() throws {
@@ -77,4 +106,8 @@ import Testing
         #expect(try store.requests(states: [.pending], limit: 9).isEmpty, "nothing is sent again later")
         #expect(try store.session(session) == theirs)
     }
+}
+
+extension StoreChange {
+    fileprivate var isConversation: Bool { if case .rare(.putConversation) = self { true } else { false } }
 }
