@@ -90,7 +90,7 @@ import Testing
         }
         #expect((sealed(0).count, sealed(1).count) == count)
         for index in 0..<2 {
-            #expect(people[index].wasNotified("carol is not in the room that it was sent to"))
+            #expect(people[index].wasNotified(Notices.failure(.notInRoom, from: "carol")))
             #expect(worlds[index].environment.tally[.openNotInRoom] > 0)
         }
         send(0, "secret on")
@@ -113,7 +113,7 @@ import Testing
             for world in worlds { world.advance(seconds: 20) }
         }
         #expect(!people[2].read.contains { $0.contains("secret round") })
-        #expect(people[2].wasNotified("the key for this room has not arrived"))
+        #expect(people[2].wasNotified(Notices.failure(.keyMissing, from: "alice")))
         #expect(worlds[2].environment.tally[.openKeyMissing] > 0)
         #expect(sealed(1).filter { $0.contains("round") }.count == 3)
     }
@@ -276,7 +276,7 @@ import Testing
         let bodies = try #require(Armour.split(forged.bytes, id: 7, capacity: 300))
         #expect(bodies.count > 1)
         for body in bodies { front.send(hand.client, "PRIVMSG bob :" + String(decoding: body, as: UTF8.self)) }
-        #expect(hand.client.read.contains { $0.contains(" 531 ") && $0.contains("sealed by another device") })
+        #expect(hand.client.read.contains { $0.contains(" 531 ") && $0.contains(Notices.otherDevice) })
         #expect(front.environment.tally[.openWrongSource] > 0)
         bob.advance(seconds: 60)
         #expect(second.shown().filter { $0.hasPrefix("[e2e") } == ["[e2e] secret one"])
@@ -357,7 +357,7 @@ import Testing
         world.send(client, "PRIVMSG emil :first")
         let own = try #require(other.environment.peers?.own)
         world.forge(client, frames(.done(oneTime: 3)))
-        #expect(client.wasNotified("has your keys"))
+        #expect(client.wasNotified(Notices.frontFound))
         world.send(client, "PRIVMSG frida :for frida")
         let asked = try #require(world.backend.seen.last { $0.hasPrefix("PAWL ") })
         let number = try #require(UInt32(asked.split(separator: " ")[1]))
@@ -369,7 +369,8 @@ import Testing
         world.send(client, "PRIVMSG frida :again")
         world.advance(seconds: 30)
         let wasReported =
-            client.wasNotified("encrypted for the keys of emil") || client.read.contains { $0.contains(" 531 ") }
+            client.wasNotified(Notices.sealedFor("frida", name: "emil"))
+            || client.read.contains { $0.contains(" 531 ") }
         #expect(wasReported)
     }
 
@@ -390,7 +391,7 @@ import Testing
         let device = PublishedDevice(
             id: forger.device, bundle: bundle, oneTime: forger.bundle.oneTimePreKey.map { [$0] } ?? [])
         world.forge(client, frames(.found(.capable(account: "emil", forger.deviceList, [device])), id: asked[0]))
-        #expect(client.wasNotified("Keys were exchanged with emil"))
+        #expect(client.wasNotified(Notices.keysExchanged("emil")))
         for answer in [DirectoryMessage.found(.legacy), .refused("no")] {
             world.forge(client, frames(answer, id: asked[1]))
         }

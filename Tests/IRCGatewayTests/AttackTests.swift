@@ -53,7 +53,7 @@ import Vault
         alice.backend.relay = { [$0] }
         alice.forge(
             people.alice, Forger.lines(forger.introduction(time: alice.now.wall), "bob!b@host.test", "NOTICE", "alice"))
-        #expect(people.alice.wasNotified("that nobody intercepts them, compare your keys: pawl sidecar verify bob"))
+        #expect(people.alice.wasNotified(Notices.keysExchanged("bob")))
         let own = try #require(alice.environment.peers?.own?.deviceList.root)
         let other = try #require(bob.environment.peers?.own?.deviceList.root)
         let seen = try #require(alice.root(.nick("bob")))
@@ -65,7 +65,7 @@ import Vault
         #expect(number(own, seen) != number(other, own))
         // Bob himself shows other keys: nothing is sent to either.
         bob.send(people.bob, "PRIVMSG alice :hello")
-        #expect(people.alice.wasNotified("shows keys that are not the ones you know"))
+        #expect(people.alice.wasNotified(Notices.changedKeys("bob")))
         alice.send(people.alice, "PRIVMSG bob :secret")
         #expect(people.alice.read.contains { $0.contains(" 531 ") })
         #expect(!people.bob.shown().contains("[e2e] secret") && !alice.canary.contains("secret"))
@@ -86,7 +86,7 @@ import Vault
         #expect(alice.environment.peers?.all.count == 1)
         alice.send(people.alice, "PRIVMSG bob :secret")
         #expect(!alice.canary.contains("secret"))
-        #expect(people.alice.wasNotified("shows keys that are not the ones you know"))
+        #expect(people.alice.wasNotified(Notices.changedKeys("bob")))
         // The row can be read again.
         let row = try #require(try alice.store.record(.peer, name: AccountID.nick("bob").text))
         #expect(try Peer(name: peer.name, bytes: row.value) == peer)
@@ -119,7 +119,7 @@ import Vault
         alice.backend.relay = { [$0.replacing(":bob!", with: ":mallory!")] }
         bob.send(people.bob, "PRIVMSG alice :not mallory's")
         #expect(!people.alice.shown().contains("[e2e] not mallory's"))
-        #expect(people.alice.wasNotified("it came under the name mallory, and somebody else had sealed it"))
+        #expect(people.alice.wasNotified(Notices.failure(.wrongSource, from: "mallory")))
     }
 
     /// A removed device signs a list of its own: the safety number would be the same, so nobody is asked to compare it.
@@ -151,12 +151,12 @@ import Vault
         let (first, second) = (one.connect("dora", account: "dora"), other.connect("emil", account: "emil"))
         one.send(first, "PRIVMSG emil :secret one")
         other.send(second, "PRIVMSG dora :secret two")
-        #expect(!first.wasNotified("had a gateway"))
+        #expect(!first.wasNotified(Notices.frontMissing))
         // The same people, and somebody between who takes the capabilities away.
         let bare = try World(.opportunistic, offers: [], store: one.store, seed: 14, sidecar: true)
         let bareOther = try World(.opportunistic, store: other.store, seed: 15, beside: bare, sidecar: true)
         let (again, peer) = (bare.connect("dora"), bareOther.connect("emil"))
-        #expect(again.wasNotified("had a gateway that knew your keys"))
+        #expect(again.wasNotified(Notices.frontMissing))
         bare.send(again, "PRIVMSG emil :secret three")
         bareOther.send(peer, "PRIVMSG dora :secret four")
         #expect(peer.shown() == ["[e2e] secret three"])
@@ -164,7 +164,7 @@ import Vault
         #expect(!bare.canary.contains("secret"))
         bare.forge(again, [":emil!e@host.test PRIVMSG dora :forged"])
         #expect(!again.shown().contains { $0.contains("forged") })
-        #expect(again.wasNotified("was withheld") && bare.environment.tally[.withheld] == 1)
+        #expect(again.wasNotified(Notices.withheld(from: "emil")) && bare.environment.tally[.withheld] == 1)
     }
 
     @Test func messageTagsThatAreStrippedChangeACounterOnly() throws {
@@ -187,7 +187,7 @@ import Vault
         alice.backend.relay = { [$0.replacing(":mallory!", with: ":bob!")] }
         mallory.send(client, "PRIVMSG alice :I am bob")
         #expect(!people.alice.shown().contains { $0.contains("I am bob") })
-        #expect(people.alice.wasNotified("it came under the name bob, and somebody else had sealed it"))
+        #expect(people.alice.wasNotified(Notices.failure(.wrongSource, from: "bob")))
         #expect(alice.environment.tally[.openWrongSource] == 1)
     }
 
@@ -207,7 +207,7 @@ import Vault
         alice.backend.relay = { [$0] }
         #expect(alice.environment.tally[.openWrongSource] == 2)
         #expect(alice.environment.peers?.all == before)
-        #expect(!people.alice.wasNotified("shows keys that are not the ones you know"))
+        #expect(!people.alice.wasNotified(Notices.changedKeys("bob")))
         alice.send(people.alice, "PRIVMSG bob :secret")
         #expect(people.bob.shown().last == "[e2e] secret")
     }
@@ -253,7 +253,7 @@ import Vault
         one.backend.people[mallory.id]?.account = "mallory"
         third.send(mallory, "PRIVMSG dora :I am emil")
         #expect(
-            dora.wasNotified("emil writes with the keys of mallory")
+            dora.wasNotified(Notices.otherName("emil", of: "mallory"))
                 || !dora.shown().contains { $0.contains("I am emil") })
     }
 
@@ -266,7 +266,7 @@ import Vault
         one.send(dora, "PRIVMSG emil :first")
         one.forge(dora, [":frida!f@host.test ACCOUNT emil"])
         one.send(dora, "PRIVMSG frida :for frida")
-        #expect(dora.wasNotified("Your messages to frida are encrypted for the keys of emil"))
+        #expect(dora.wasNotified(Notices.sealedFor("frida", name: "emil")))
     }
 
     /// Names of accounts that mean something else inside: the person's own device, a nick, a room.
@@ -349,7 +349,7 @@ import Vault
         alice.send(people.alice, "PRIVMSG bob :for you alone")
         #expect(people.bob.shown(to: "#room").allSatisfy { !$0.contains("for you alone") })
         #expect(bob.environment.tally[.openNotAuthentic] == 1)
-        #expect(people.bob.wasNotified("could not be opened"))
+        #expect(people.bob.wasNotified(Notices.failure(.notAuthentic, from: "alice")))
     }
 
     @Test func roomWordsAreNotShownInAnotherRoom() throws {
@@ -361,7 +361,7 @@ import Vault
         alice.backend.relay = { [$0.replacing("PRIVMSG #one :", with: "PRIVMSG #two :")] }
         alice.send(people.alice, "PRIVMSG #one :secret")
         #expect(!people.bob.shown(to: "#two").contains { $0.contains("secret") })
-        #expect(people.bob.wasNotified("could not be opened"))
+        #expect(people.bob.wasNotified(Notices.failure(.keyMissing, from: "alice")))
     }
 
     /// A message for one device, dressed as one for several, and the other way round: neither a crash nor a text.

@@ -104,7 +104,7 @@ private struct ChosenIDs: RandomSource, Sendable {
             front.settle()
         }
         #expect(front.environment.tally[.openWrongSource] == before + 2)
-        #expect(carol.wasNotified("somebody else had sealed it"))
+        #expect(carol.wasNotified(Notices.failure(.wrongSource, from: "mallory")))
         #expect(second.shown(from: "mallory").isEmpty)
     }
 

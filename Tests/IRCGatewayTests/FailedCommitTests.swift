@@ -22,7 +22,7 @@ import Vault
         let people = ["alice", "bob"].map { world.connect($0, account: $0) }
         store.failNextCommit()
         world.send(people[0], "PRIVMSG bob :lost to the disk")
-        #expect(people[0].read.contains { $0.contains("could not store") })
+        #expect(people[0].read.contains { $0.contains(Notices.notCommitted(target: "bob")) })
         #expect(!world.canary.contains("?PAWL:"))
         return (world, people[0], people[1])
     }
@@ -101,7 +101,7 @@ import Vault
         world.send(people[0], bytes: Array("PRIVMSG bob :fenced\r\nPRIVMSG carol :two\r\n".utf8))
         #expect(people[2].messages.contains { $0.hasSuffix(":two") })
         #expect(!people[1].messages.contains { $0.hasSuffix(":fenced") })
-        #expect(people[0].read.contains { $0.contains("could not store") && $0.contains("bob") })
+        #expect(people[0].read.contains { $0.contains(Notices.notCommitted(target: "bob")) })
         #expect(world.backend.seen.count { $0.contains("?PAWL:") } == sent + 1)
         #expect(try store.requests(states: [.pending], limit: 9).isEmpty, "nothing is sent again later")
         #expect(try store.session(session) == theirs)

@@ -98,5 +98,9 @@ extension World.Client {
         }.map { String($0.split(separator: " :", maxSplits: 1).last ?? "") }
     }
 
-    func wasNotified(_ words: String) -> Bool { read.contains { $0.contains(" NOTICE ") && $0.contains(words) } }
+    /// Whether a text of ``Notices`` was shown, whole; false for a failure that shows nothing.
+    func wasNotified(_ notice: String?) -> Bool {
+        guard let notice else { return false }
+        return read.contains { $0.contains(" NOTICE ") && $0.contains(notice) }
+    }
 }

@@ -202,7 +202,7 @@ import Testing
         world.send(alice, "PRIVMSG bob :one")
         world.store.failNextCommit()
         world.send(alice, "PRIVMSG bob :lost to the disk")
-        #expect(alice.read.last?.contains("could not store") == true)
+        #expect(alice.read.last?.contains(Notices.notCommitted(target: "bob")) == true)
         world.send(alice, "PRIVMSG bob :three")
         #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["one", "three"])
     }

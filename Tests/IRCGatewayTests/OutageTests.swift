@@ -1,6 +1,7 @@
 import Envelope
 import IRCGateway
 import Protection
+import Reports
 import RequestQueue
 import StoreConformance
 import StorePort
@@ -27,7 +28,7 @@ import Testing
         world.send(alice, "PRIVMSG bob :before")
         world.send(alice, "PRIVMSG #room :before, in the room")
         world.backendDies()
-        #expect(alice.messages.last?.contains("You stay connected") == true)
+        #expect(alice.messages.last?.contains(Notices.backendUnreachable) == true)
         world.send(alice, "PING :still there")
         #expect(alice.read.last?.hasSuffix("PONG srv :still there") == true)
         for number in 1...3 {
@@ -96,10 +97,10 @@ import Testing
         #expect(bob.machine.outlivesBackend)
         world.backend.refusesLogins = true
         world.run(alice) { alice.machine.upstreamEnded(at: world.now, $0) }
-        #expect(alice.messages.last?.contains("cannot repeat your kind of login") == true)
+        #expect(alice.messages.last?.contains(Notices.loginNotRepeatable) == true)
         world.backendDies()
         for _ in 0..<8 where bob.isOpen { world.backendReturns() }
-        #expect(bob.read.last?.contains("login could not be repeated") == true && !bob.isOpen)
+        #expect(bob.read.last?.contains(Notices.loginRefused) == true && !bob.isOpen)
     }
 
     /// In one batch: the backend of a connection is lost, and the connection seals messages for the next one.

@@ -2,6 +2,7 @@ import Devices
 import Envelope
 import IRCGateway
 import Protection
+import Reports
 import Testing
 import Vault
 
@@ -51,7 +52,7 @@ import Vault
         bob.send(people.bob, "PRIVMSG phone :secret for the phone")
         bob.send(people.bob, "PRIVMSG alice :secret for the desk")
         #expect(texts(people.bob) == ["[e2e] from the desk", "[e2e] secret from the phone"])
-        #expect(people.bob.read.contains { $0.contains("phone writes with the keys of alice") })
+        #expect(people.bob.read.contains { $0.contains(Notices.otherName("phone", of: "alice")) })
         #expect(texts(people.phone) == ["[e2e] secret for the phone"])
         #expect(texts(people.desk) == ["[e2e] secret for the desk"])
         // Between themselves as well.

@@ -160,7 +160,7 @@ import Vault
         carol.send(people[2], "NICK carol")
         let dave = alice.connect("caroline", direct: true)
         alice.send(dave, "JOIN #room")
-        #expect(people[0].wasNotified("is not encrypted any more: no keys are known of caroline"))
+        #expect(people[0].wasNotified(Notices.roomPlain("#room", ["caroline"])))
     }
 
     @Test func aNewcomerWithASidecarReadsFromThenOn() throws {
@@ -171,7 +171,7 @@ import Vault
         // Refused; what the room reads instead lets dora's sidecar show itself.
         send(0, "secret two")
         #expect(
-            people[0].read.contains { $0.contains(" 404 ") } && people[0].wasNotified("Keys were exchanged with dora"))
+            people[0].read.contains { $0.contains(" 404 ") } && people[0].wasNotified(Notices.keysExchanged("dora")))
         send(0, "secret two")
         #expect(texts(client) == ["[e2e] secret two"])
         #expect(!alice.canary.contains("secret"))
@@ -191,18 +191,17 @@ import Vault
         #expect(isProtected(alice) && !isProtected(bob) && !isProtected(carol))
         for reader in people.dropFirst() {
             #expect(reader.read.count { $0.hasPrefix(":srv NOTICE #room :*** alice asks you to protect #room") } == 1)
-            #expect(reader.wasNotified("To agree: pawl sidecar protect '#room'"))
+            #expect(reader.wasNotified(Notices.asks("alice", .protect, "#room")))
         }
         ask(.protect, bob, people[1])
         #expect(isProtected(bob) && !isProtected(carol))
-        #expect(!people[0].wasNotified("bob asks you"))
+        #expect(!people[0].wasNotified(Notices.asks("bob", .protect, "#room")))
         let dave = connectDave()
         for text in ["secret two", "secret three"] {
             send(0, text)
             send(1, text)
         }
-        #expect(people[0].wasNotified("These members of #room cannot read your messages: dave."))
-        #expect(people[0].wasNotified("pawl sidecar plain '#room'"))
+        #expect(people[0].wasNotified(Notices.roomOutsiders("#room", ["dave"], isProtected: true)))
         // Words come before the first envelope, and once.
         let lines = dave.read.filter { $0.contains(" #room :?PAWL") }
         #expect(lines.first?.contains("NOTICE #room :?PAWL? Encrypted end-to-end messages are sent") == true)
@@ -214,7 +213,7 @@ import Vault
         #expect(dave.read.contains { $0.contains("PRIVMSG #room :from carol") })
         for reader in people.dropLast() {
             #expect(!texts(reader).contains { $0.contains("from carol") })
-            #expect(reader.wasNotified("A message under the name carol was withheld: it was not encrypted."))
+            #expect(reader.wasNotified(Notices.withheld(from: "carol", inRoom: "#room")))
         }
         alice.send(dave, "PRIVMSG #room :from dave")
         #expect(texts(people[0]).last == "[not encrypted] from dave")
@@ -228,16 +227,15 @@ import Vault
         send(0, "secret one")
         ask(.plain, alice, people[0])
         #expect(!isProtected(alice) && isProtected(bob) && isProtected(carol))
-        #expect(people[1].wasNotified("alice asks you to protect #room no longer"))
-        #expect(people[1].wasNotified("To agree: pawl sidecar plain '#room'"))
+        #expect(people[1].wasNotified(Notices.asks("alice", .plain, "#room")))
         ask(.plain, bob, people[1])
-        #expect(people[0].wasNotified("What you say in #room is not encrypted any more: no keys are known of dave."))
+        #expect(people[0].wasNotified(Notices.roomPlain("#room", ["dave"])))
         send(0, "secret refused")
         alice.advance(seconds: 6)
         send(0, "plain words")
         #expect(dave.read.contains { $0.contains("plain words") } && !dave.read.contains { $0.contains("secret") })
         #expect(texts(people[1]).last == "plain words")
-        #expect(people[2].wasNotified("A message under the name alice was withheld"))
+        #expect(people[2].wasNotified(Notices.withheld(from: "alice", inRoom: "#room")))
         let rows = try? alice.store.auditLog(limit: 10)
         #expect(rows?.contains { $0.action == "sidecar" && $0.detail == "plain #room" } == true)
     }
@@ -283,7 +281,7 @@ import Vault
         // Another network's, and one that somebody else has signed.
         receiveControl(try signed(.protect, network: "elsewhere"))
         #expect(
-            requests == 0 && people[0].wasNotified("bob sent a request about #room, but for a network of another name"))
+            requests == 0 && people[0].wasNotified(Notices.requestElsewhere("bob", "#room")))
         var random = SeededSource(seed: 99)
         let stranger = IdentityKeyPair(random: &random)
         let device = try #require(bob.environment.peers?.own?.device)
@@ -309,11 +307,11 @@ import Vault
     @Test func aDecisionThatIsNotStoredIsNone() {
         alice.store.failNextCommit()
         ask(.protect, alice, people[0])
-        #expect(!isProtected(alice) && !people[1].wasNotified("asks you to protect"))
+        #expect(!isProtected(alice) && !people[1].wasNotified(Notices.asks("alice", .protect, "#room")))
         ask(.protect, alice, people[0])
         alice.store.failNextCommit()
         ask(.plain, alice, people[0])
-        #expect(isProtected(alice) && !people[1].wasNotified("no longer"))
+        #expect(isProtected(alice) && !people[1].wasNotified(Notices.asks("alice", .plain, "#room")))
         // And it goes on being stored: a later latch is not taken for one that is there.
         ask(.plain, alice, people[0])
         #expect(!isProtected(alice))
@@ -351,7 +349,7 @@ import Vault
         again.send(client, "JOIN #room")
         again.send(client, "PRIVMSG #room :secret two")
         #expect(again.participants.unreadable == [id])
-        #expect(!client.read.contains { $0.contains("could not store") })
+        #expect(!client.read.contains { $0.contains(Notices.notCommitted(target: "#room")) })
         #expect(texts(people[2]).last == "[e2e] secret two")
         // Both write to each other again as soon as they have exchanged keys.
         bob.send(people[1], "PRIVMSG alice :secret three")

@@ -3,6 +3,7 @@ import DoubleRatchet
 import Envelope
 import IRCGateway
 import Protection
+import Reports
 import TestKit
 import Testing
 
@@ -55,7 +56,7 @@ import Testing
             again.send(client, "PRIVMSG alice :\(text)")
             again.advance(seconds: 61)
         }
-        #expect(first.wasNotified("bob shows keys that are not the ones you know"))
+        #expect(first.wasNotified(Notices.changedKeys("bob")))
         #expect(client.read.count { $0.contains("?PAWL? Your encryption keys are not those that I know of you") } == 1)
     }
 

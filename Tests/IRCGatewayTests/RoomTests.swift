@@ -1,6 +1,7 @@
 import Envelope
 import IRCGateway
 import Protection
+import Reports
 import RequestQueue
 import StorePort
 import TestKit
@@ -209,7 +210,7 @@ import Vault
         world.advance(seconds: 30)
         #expect(alice.messages.contains { $0.contains("has not received it") })
         world.send(alice, "PRIVMSG #room :three")
-        #expect(bob.messages.contains { $0.contains("One message from alice before this one was lost") })
+        #expect(bob.messages.contains { $0.contains(Notices.gap(1, from: "alice")) })
         #expect(bob.texts == ["one", "two", "three"])
     }
 

@@ -27,9 +27,8 @@ import Testing
         let source = "carol!c@host.test"
         alice.forge(
             people.alice, Forger.lines(forger.introduction(time: 1, form: 1), source, "NOTICE", "alice"))
-        #expect(people.alice.wasNotified("carol uses an older version of Pawl"))
-        #expect(people.alice.wasNotified("Ask carol to update."))
-        #expect(!people.alice.wasNotified("Keys were exchanged"))
+        #expect(people.alice.wasNotified(Notices.failure(.olderVersion, from: "carol")))
+        #expect(!people.alice.wasNotified(Notices.keysExchanged("carol")))
         #expect(alice.environment.peers?[.nick("carol")] == nil)
         #expect(alice.environment.tally[.openOlderVersion] == 1)
         // Carol is shown ours once: a form that her program refuses as one that it does not know.
@@ -47,7 +46,7 @@ import Testing
         #expect(introductions(to: "carol").count == shown.count)
         // She updates, with the same keys.
         alice.forge(people.alice, Forger.lines(forger.introduction(time: 3), source, "NOTICE", "alice"))
-        #expect(people.alice.wasNotified("Keys were exchanged with carol"))
+        #expect(people.alice.wasNotified(Notices.keysExchanged("carol")))
     }
 
     @Test func aNewerProgramIntroducesItself() {
@@ -55,7 +54,7 @@ import Testing
             people.alice,
             Forger.lines(
                 Forger(seed: 81).introduction(time: 1, form: 3), "carol!c@host.test", "NOTICE", "alice"))
-        #expect(people.alice.wasNotified("a newer version of Pawl than yours. Update yours."))
+        #expect(people.alice.wasNotified(Notices.failure(.newerVersion, from: "carol")))
         #expect(alice.environment.tally[.openNewerVersion] == 1)
         // It would answer ours in the same way, and so on without end.
         #expect(introductions(to: "carol").isEmpty)
@@ -85,8 +84,8 @@ import Testing
         let before = introductions(to: "bob").count
         alice.forge(people.alice, Forger.lines(others, "bob!b@host.test", "PRIVMSG", "alice"))
         let isOlder = version == 1
-        #expect(people.alice.wasNotified("bob uses an older version of Pawl") == isOlder)
-        #expect(people.alice.wasNotified("Update yours.") == !isOlder)
+        #expect(people.alice.wasNotified(Notices.failure(.olderVersion, from: "bob")) == isOlder)
+        #expect(people.alice.wasNotified(Notices.failure(.newerVersion, from: "bob")) == !isOlder)
         #expect(alice.environment.tally[.openOlderVersion] == (isOlder ? 1 : 0))
         #expect(alice.environment.tally[.openNewerVersion] == (isOlder ? 0 : 1))
         #expect((introductions(to: "bob").count > before) == isOlder)
@@ -103,7 +102,7 @@ import Testing
         let beginning = Envelope(
             sender: forger.device, messageID: MessageID(1), ratchetMessage: [0x13] + [UInt8](repeating: 5, count: 1800))
         alice.forge(people.alice, Forger.lines(beginning, "carol!c@host.test", "NOTICE", "alice"))
-        #expect(people.alice.wasNotified("carol uses an older version of Pawl"))
+        #expect(people.alice.wasNotified(Notices.failure(.olderVersion, from: "carol")))
         #expect(alice.environment.tally[.openUnknownSender] == 0)
         #expect(!introductions(to: "carol").isEmpty)
     }
