@@ -98,7 +98,10 @@ extension World.Client {
         }.map { String($0.split(separator: " :", maxSplits: 1).last ?? "") }
     }
 
-    /// Whether a text of ``Notices`` was shown, whole; false for a failure that shows nothing.
+    /// Whether a text was shown as a notice; false for a failure that shows nothing.
+    ///
+    /// What has to be shown is named whole, by its function in ``Notices``. What must not be shown is named by words that
+    /// stand in it whoever it is about, so that no argument narrows the check.
     func wasNotified(_ notice: String?) -> Bool {
         guard let notice else { return false }
         return read.contains { $0.contains(" NOTICE ") && $0.contains(notice) }

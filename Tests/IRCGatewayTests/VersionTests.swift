@@ -28,7 +28,7 @@ import Testing
         alice.forge(
             people.alice, Forger.lines(forger.introduction(time: 1, form: 1), source, "NOTICE", "alice"))
         #expect(people.alice.wasNotified(Notices.failure(.olderVersion, from: "carol")))
-        #expect(!people.alice.wasNotified(Notices.keysExchanged("carol")))
+        #expect(!people.alice.wasNotified("Keys were exchanged"))
         #expect(alice.environment.peers?[.nick("carol")] == nil)
         #expect(alice.environment.tally[.openOlderVersion] == 1)
         // Carol is shown ours once: a form that her program refuses as one that it does not know.
@@ -84,8 +84,8 @@ import Testing
         let before = introductions(to: "bob").count
         alice.forge(people.alice, Forger.lines(others, "bob!b@host.test", "PRIVMSG", "alice"))
         let isOlder = version == 1
-        #expect(people.alice.wasNotified(Notices.failure(.olderVersion, from: "bob")) == isOlder)
-        #expect(people.alice.wasNotified(Notices.failure(.newerVersion, from: "bob")) == !isOlder)
+        #expect(people.alice.wasNotified("bob uses an older version of Pawl") == isOlder)
+        #expect(people.alice.wasNotified("Update yours.") == !isOlder)
         #expect(alice.environment.tally[.openOlderVersion] == (isOlder ? 1 : 0))
         #expect(alice.environment.tally[.openNewerVersion] == (isOlder ? 0 : 1))
         #expect((introductions(to: "bob").count > before) == isOlder)
