@@ -12,7 +12,13 @@ package final class OrderedStore: ForwardingStore {
     package let sharding: Sharding
     /// The epochs by which the process owned its shards when it loaded the store.
     package let loadedEpochs: [ShardEpoch]
-    private let wait = Mutex<(@Sendable () -> Void)?>(nil)
+    /// A closure as the value of the mutex itself would be wrapped once more by each access, and each call of it would
+    /// pass through all wrappers; a property of a structure is not wrapped.
+    private struct Wait {
+        var untilCommitted: (@Sendable () -> Void)?
+    }
+
+    private let wait = Mutex(Wait())
 
     /// - Parameter epochs: those of ``StoreContents``, as the state in memory is that of these epochs.
     package init(_ base: any Store, by epochs: [ShardEpoch]) {
@@ -20,11 +26,11 @@ package final class OrderedStore: ForwardingStore {
     }
 
     /// Sets what runs before each read; it returns when no commit is under way.
-    package func beforeReads(_ wait: @escaping @Sendable () -> Void) { self.wait.withLock { $0 = wait } }
+    package func beforeReads(_ wait: @escaping @Sendable () -> Void) { self.wait.withLock { $0.untilCommitted = wait } }
 
     /// The store behind this one, when no commit is under way. Tables that it returns have to be read at once.
     package var store: any Store {
-        wait.withLock { $0 }?()
+        wait.withLock { $0.untilCommitted }?()
         return base
     }
 
