@@ -224,7 +224,8 @@ let package = Package(
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(
-            "MappingFileTests", ["HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", nioCore]),
+            "MappingFileTests",
+            ["HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", "TestKit", nioCore]),
         tests("PeerKitTests", ["ChatBackend", "PeerKit", "TestKit", "TestThreads"]),
         tests(
             "PeerTests",

@@ -12,7 +12,7 @@ import Testing
 
     /// What a device has said by its number it has said with its key: after its removal the number has no other owner.
     @Test func aRemovedNumberComesBackWithItsOwnKeyOnly() throws {
-        var random = SeededSource(seed: 1)
+        var random = SeededGenerator(seed: 1)
         let desk = IdentityKeyPair(random: &random)
         let phone = IdentityKeyPair(random: &random)
         let other = IdentityKeyPair(random: &random)
@@ -30,7 +30,7 @@ import Testing
     }
 
     @Test func everyVersionIsSignedByADeviceOfTheOneBefore() throws {
-        var random = SeededSource(seed: 2)
+        var random = SeededGenerator(seed: 2)
         let desk = IdentityKeyPair(random: &random)
         let stranger = IdentityKeyPair(random: &random)
         let deviceList = DeviceList(of: listed(2, desk), identity: desk)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -65,7 +66,7 @@ struct AttackTests {
     @Test("a skipped message that claims a later epoch is refused", arguments: [false, true])
     func lateEpoch(ofAlice: Bool) throws {
         let peer = try hostilePeer(ofAlice: ofAlice)
-        var random = SeededRandomSource(909)
+        var random = SeededGenerator(seed: 909)
         let nothing = Braid.Message(kind: .none, chunk: nil)
         var (ends, headers) = (0, 0)
         for _ in 0..<600 where ends == 0 || headers == 0 {
@@ -164,7 +165,7 @@ struct AttackTests {
     // MARK: First messages
 
     @Test("a first message without its KEM ciphertext begins nothing") func missingCiphertext() throws {
-        var random = SeededRandomSource(920)
+        var random = SeededGenerator(seed: 920)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -182,7 +183,7 @@ struct AttackTests {
 
     @Test("an opening that is played again: a duplicate, an unknown prekey, or the same session's name")
     func replayedOpening() throws {
-        var random = SeededRandomSource(921)
+        var random = SeededGenerator(seed: 921)
         let alice = IdentityKeyPair(random: &random)
         for oneTime in [true, false] {
             let bob = Device(&random, oneTime: oneTime, lastResort: !oneTime)
@@ -213,7 +214,7 @@ struct AttackTests {
     }
 
     @Test("two sessions under one last-resort prekey have nothing in common") func lastResort() throws {
-        var random = SeededRandomSource(922)
+        var random = SeededGenerator(seed: 922)
         let bob = Device(&random, oneTime: false, lastResort: true)
         let alice = IdentityKeyPair(random: &random)
         var one = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -230,7 +231,7 @@ struct AttackTests {
     }
 
     @Test("both begin at once: two sessions, and both go on") func simultaneous() throws {
-        var random = SeededRandomSource(923)
+        var random = SeededGenerator(seed: 923)
         let alice = Device(&random)
         let bob = Device(&random)
         var fromAlice = try Session.initiate(
@@ -252,7 +253,7 @@ struct AttackTests {
     }
 
     @Test("public forms hold nothing secret") func publicForms() {
-        var random = SeededRandomSource(924)
+        var random = SeededGenerator(seed: 924)
         let device = Device(&random)
         var (bundle, identity, signed, kem): ([UInt8], [UInt8], [UInt8], [UInt8]) = ([], [], [], [])
         device.bundle.serialize(into: &bundle)
@@ -297,7 +298,7 @@ struct AttackTests {
         let (one, other) = ([UInt8](repeating: 0x41, count: 64), [UInt8](repeating: 0x42, count: 64))
         func sealed(_ text: [UInt8]) throws -> [UInt8] {
             var clone = try restored(state)
-            var random = SeededRandomSource(1)
+            var random = SeededGenerator(seed: 1)
             return try clone.seal(text, random: &random)
         }
         let (first, second) = (try sealed(one), try sealed(other))
@@ -315,7 +316,7 @@ struct AttackTests {
     // MARK: Groups
 
     @Test("two sender keys with one number: each opens its own messages only") func senderKeyCollision() throws {
-        var random = SeededRandomSource(940)
+        var random = SeededGenerator(seed: 940)
         var one = SenderKey(random: &random)
         // Another key that has, by chance or by intent, the same number.
         var state: [UInt8] = []

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -30,7 +31,7 @@ struct BraidTests {
     }
 
     @Test("turn by turn without loss: the eleven states, and one secret an epoch at both ends") func lossless() throws {
-        var random = SeededRandomSource(920)
+        var random = SeededGenerator(seed: 920)
         var (alice, bob) = Self.pair()
         var secrets: [[UInt32: [UInt8]]] = [[:], [:]]
         var states: Set<UInt8> = []
@@ -61,7 +62,7 @@ struct BraidTests {
     @Test(
         "with any loss, copies and any order it goes on, from saved states", arguments: [1, 2, 3, 4, 5, 6] as [UInt64])
     func lossy(seed: UInt64) throws {
-        var random = SeededRandomSource(930 + seed)
+        var random = SeededGenerator(seed: 930 + seed)
         var ends = [Self.pair().0, Self.pair().1]
         var secrets: [[UInt32: [UInt8]]] = [[:], [:]]
         var network: [(to: Int, epoch: UInt32, message: Braid.Message)] = []
@@ -102,8 +103,8 @@ struct BraidTests {
     /// Runs without loss until the receiver of the next message is in `state`, and returns both with that message.
     private func until(
         _ state: UInt8, sendsKey: Bool
-    ) throws -> (sender: Braid, receiver: Braid, message: Braid.Message, random: SeededRandomSource) {
-        var random = SeededRandomSource(940)
+    ) throws -> (sender: Braid, receiver: Braid, message: Braid.Message, random: SeededGenerator) {
+        var random = SeededGenerator(seed: 940)
         var (alice, bob) = Self.pair()
         for _ in 0..<200 {
             let there = alice.send(random: &random).0
@@ -186,7 +187,7 @@ struct BraidTests {
     }
 
     @Test("an epoch that cannot have come is refused in every state") func futureEpochs() throws {
-        var random = SeededRandomSource(950)
+        var random = SeededGenerator(seed: 950)
         var (alice, bob) = Self.pair()
         let nothing = Braid.Message(kind: .none, chunk: nil)
         for _ in 0..<100 {

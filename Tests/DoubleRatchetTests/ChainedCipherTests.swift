@@ -1,4 +1,5 @@
 import Foundation
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -46,7 +47,7 @@ struct ChainedCipherTests {
     }
 
     @Test("Every length comes back") func lengths() {
-        var random = SeededRandomSource(38)
+        var random = SeededGenerator(seed: 38)
         for count in 0...70 {
             let (key, iv, text) = (random.bytes(32), random.bytes(16), random.bytes(count))
             let sealed = seal(key, iv, text)

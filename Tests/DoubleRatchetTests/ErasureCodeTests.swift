@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -9,7 +10,7 @@ struct ErasureCodeTests {
     }
 
     @Test("the field: inverses, distributivity, sixteen at a time") func field() {
-        var random = SeededRandomSource(910)
+        var random = SeededGenerator(seed: 910)
         #expect(GF65536.multiply(0x8000, 2) == 0x100B)
         for _ in 0..<500 {
             let (a, b, c) = (
@@ -27,14 +28,14 @@ struct ErasureCodeTests {
     }
 
     @Test("the first chunks are the data", arguments: [3, 5, 30, 36]) func systematic(count: Int) {
-        var random = SeededRandomSource(911)
+        var random = SeededGenerator(seed: 911)
         let data = random.bytes(32 * count)
         let chunks = (0..<UInt16(count)).flatMap { ErasureCode.chunk($0, of: data).bytes.array }
         #expect(chunks == data)
     }
 
     @Test("any different chunks of the right number are enough", arguments: [3, 5, 30, 36]) func anyChunks(count: Int) {
-        var random = SeededRandomSource(912)
+        var random = SeededGenerator(seed: 912)
         let data = random.bytes(32 * count)
         for round in 0..<8 {
             var indices: [UInt16] = []

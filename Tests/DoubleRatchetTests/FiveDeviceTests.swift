@@ -1,4 +1,5 @@
 import Foundation
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -49,7 +50,7 @@ private final class FiveDevices {
     private let seed: UInt64
     private let parties: [Party]
     private let rooms = (0..<5).map { _ in RoomMember() }
-    private var random: SeededRandomSource
+    private var random: SeededGenerator
     private var members = [0, 1, 2, 3]
     private var network: [Packet] = []
     /// Room messages whose key has not come.
@@ -67,7 +68,7 @@ private final class FiveDevices {
 
     init(seed: UInt64) {
         self.seed = seed
-        random = SeededRandomSource(seed)
+        random = SeededGenerator(seed: seed)
         parties = (0..<5).map { Party($0, seed: 7000 + seed) }
     }
 

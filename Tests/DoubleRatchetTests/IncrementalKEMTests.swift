@@ -1,5 +1,6 @@
 import Crypto
 import Foundation
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -31,7 +32,7 @@ struct IncrementalKEMTests {
     }
 
     @Test("SHA3 agrees with the cryptographic library at every length, however it is fed") func sha3() {
-        var random = SeededRandomSource(900)
+        var random = SeededGenerator(seed: 900)
         for length in 0..<300 {
             let input = random.bytes(length)
             #expect(digest(.sha3x256, input, 32) == text(Array(SHA3_256.hash(data: input))), "\(length)")
@@ -41,7 +42,7 @@ struct IncrementalKEMTests {
     }
 
     @Test("what two steps seal the cryptographic library opens, 200 keys") func roundTrips() throws {
-        var random = SeededRandomSource(901)
+        var random = SeededGenerator(seed: 901)
         for _ in 0..<200 {
             let seed = SecretBytes(count: IncrementalKEM.seedSize, random: &random)
             let message = SecretBytes(count: 32, random: &random)
@@ -60,7 +61,7 @@ struct IncrementalKEMTests {
     }
 
     @Test("a vector that is not the header's, or over the modulus, is refused") func otherVector() throws {
-        var random = SeededRandomSource(902)
+        var random = SeededGenerator(seed: 902)
         let message = SecretBytes(count: 32, random: &random)
         let key = Primitives.kem768PublicKey(seed: SecretBytes(count: 64, random: &random))
         let header = IncrementalKEM.header(of: key)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -45,7 +46,7 @@ struct KeyTests {
     }
 
     @Test("the derived X25519 key is that of the private half") func birationalMap() throws {
-        var random = SeededRandomSource(1)
+        var random = SeededGenerator(seed: 1)
         for _ in 0..<50 {
             let pair = IdentityKeyPair(random: &random)
             let read = try identityKey(pair.publicKey.bytes)
@@ -77,7 +78,7 @@ struct KeyTests {
     }
 
     @Test("about half of all encodings are points") func onCurve() {
-        var random = SeededRandomSource(2)
+        var random = SeededGenerator(seed: 2)
         var accepted = 0
         for _ in 0..<400 {
             var bytes = random.bytes(32)
@@ -88,7 +89,7 @@ struct KeyTests {
     }
 
     @Test("a signature holds for its message, context and signer only") func contexts() {
-        var random = SeededRandomSource(3)
+        var random = SeededGenerator(seed: 3)
         let pair = IdentityKeyPair(random: &random)
         let other = IdentityKeyPair(random: &random)
         let signature = pair.signature(of: [1, 2], context: "a")
@@ -102,21 +103,21 @@ struct KeyTests {
     @Test("no caller signs under the contexts of prekeys, nor under one with a zero byte") func reservedContexts() async
     {
         await #expect(processExitsWith: .failure) {
-            var random = SeededRandomSource(3)
+            var random = SeededGenerator(seed: 3)
             _ = IdentityKeyPair(random: &random).signature(of: [1, 2], context: SignedPreKey.signatureContext)
         }
         await #expect(processExitsWith: .failure) {
-            var random = SeededRandomSource(3)
+            var random = SeededGenerator(seed: 3)
             _ = IdentityKeyPair(random: &random).signature(of: [1, 2], context: "a\u{0}")
         }
         await #expect(processExitsWith: .success) {
-            var random = SeededRandomSource(3)
+            var random = SeededGenerator(seed: 3)
             _ = IdentityKeyPair(random: &random).signature(of: [1, 2], context: "a prekey")
         }
     }
 
     @Test("keys at rest come back, and unknown versions do not") func atRest() throws {
-        var random = SeededRandomSource(4)
+        var random = SeededGenerator(seed: 4)
         let device = Device(&random)
         var signed: [UInt8] = []
         device.signed.serialize(into: &signed)

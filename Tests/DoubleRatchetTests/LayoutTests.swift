@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -9,7 +10,7 @@ struct LayoutTests {
     private func shapes() throws -> [(name: String, state: [UInt8])] {
         var shapes: [(String, [UInt8])] = []
         for oneTime in [true, false] {
-            var random = SeededRandomSource(60)
+            var random = SeededGenerator(seed: 60)
             let identity = IdentityKeyPair(random: &random)
             let device = Device(&random, oneTime: oneTime)
             var alice = try Session.initiate(identity: identity, with: device.bundle, expecting: nil, random: &random)
@@ -140,7 +141,7 @@ struct LayoutTests {
 
     private func chain(_ byte: UInt8) -> ChainKey { ChainKey(secret: SecretBytes([UInt8](repeating: byte, count: 32))) }
 
-    private func ratchet(sending: UInt32, receiving: UInt32, _ random: inout SeededRandomSource) -> TripleRatchet {
+    private func ratchet(sending: UInt32, receiving: UInt32, _ random: inout SeededGenerator) -> TripleRatchet {
         TripleRatchet(
             root: RootKey(secret: chain(1).secret), peerKey: AgreementKeyPair(random: &random).publicKey.bytes,
             sending: TripleRatchet.SendingChain(
@@ -154,7 +155,7 @@ struct LayoutTests {
     }
 
     @Test("a sending chain ends at UInt32.max, one before it still goes") func sendingEnds() throws {
-        var random = SeededRandomSource(62)
+        var random = SeededGenerator(seed: 62)
         var last = ratchet(sending: .max - 1, receiving: 0, &random)
         let used = try last.nextHeader(random: &random)
         #expect(used.number == UInt32.max - 1)
@@ -170,7 +171,7 @@ struct LayoutTests {
     }
 
     @Test("a receiving chain ends at UInt32.max, one before it still goes") func receivingEnds() throws {
-        var random = SeededRandomSource(63)
+        var random = SeededGenerator(seed: 63)
         var last = ratchet(sending: 0, receiving: .max - 1, &random)
         // The other side's post-quantum ratchet: what it sends is what this one receives.
         var other = SparsePostQuantumRatchet(isInitiator: false, secret: chain(8).secret)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -7,8 +8,7 @@ import Testing
 struct MemoryTests {
     private let data: [UInt8] = [4, 5]
 
-    private func sealed(_ text: [UInt8], _ session: inout Session, _ random: inout SeededRandomSource) throws -> [UInt8]
-    {
+    private func sealed(_ text: [UInt8], _ session: inout Session, _ random: inout SeededGenerator) throws -> [UInt8] {
         let room = text.count + Session.maximumOverhead + (session.isEstablished ? 0 : Session.maximumPreKeyPart)
         return try [UInt8](capacity: room) { (output) throws(RatchetError) in
             try session.encrypt(text.span, associatedData: data.span, random: &random, into: &output)
@@ -43,7 +43,7 @@ struct MemoryTests {
     }
 
     @Test("with a first message too, which has no more room than it needs at most") func firstMessage() throws {
-        var random = SeededRandomSource(951)
+        var random = SeededGenerator(seed: 951)
         let device = Device(&random)
         var alice = try Session.initiate(
             identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)

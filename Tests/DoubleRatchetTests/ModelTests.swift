@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -18,7 +19,7 @@ struct ModelTests {
     @Test("2000 messages", arguments: [1, 2, 3, 4, 5, 6] as [UInt64])
     func conversation(seed: UInt64) throws {
         print("ModelTests seed \(seed)")
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = Device(&random, oneTime: seed % 2 == 0)
         var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)

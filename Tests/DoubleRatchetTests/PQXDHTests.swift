@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -6,7 +7,7 @@ import Testing
 struct PQXDHTests {
     @Test("initiate, empty, respond, empty: established at both ends", arguments: [true, false], [true, false])
     func setUp(oneTime: Bool, lastResort: Bool) throws {
-        var random = SeededRandomSource(10)
+        var random = SeededGenerator(seed: 10)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, oneTime: oneTime, lastResort: lastResort)
 
@@ -35,7 +36,7 @@ struct PQXDHTests {
     }
 
     @Test("every message before the reply begins the session, in any order") func anyFirst() throws {
-        var random = SeededRandomSource(11)
+        var random = SeededGenerator(seed: 11)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -51,7 +52,7 @@ struct PQXDHTests {
     }
 
     @Test("a bundle survives its encoding; other lengths, versions and flags do not") func bundleForm() throws {
-        var random = SeededRandomSource(12)
+        var random = SeededGenerator(seed: 12)
         for oneTime in [true, false] {
             let bundle = Device(&random, oneTime: oneTime).bundle
             var bytes: [UInt8] = []
@@ -69,7 +70,7 @@ struct PQXDHTests {
     }
 
     @Test("no signed byte of a bundle may change") func signatures() throws {
-        var random = SeededRandomSource(13)
+        var random = SeededGenerator(seed: 13)
         let bundle = Device(&random, oneTime: false).bundle
         var bytes: [UInt8] = []
         bundle.serialize(into: &bytes)
@@ -95,7 +96,7 @@ struct PQXDHTests {
     }
 
     @Test("identities: a pinned one, and never our own") func identities() throws {
-        var random = SeededRandomSource(14)
+        var random = SeededGenerator(seed: 14)
         let alice = IdentityKeyPair(random: &random)
         let mallory = IdentityKeyPair(random: &random)
         let bob = Device(&random)
@@ -116,7 +117,7 @@ struct PQXDHTests {
     }
 
     @Test("signed but unusable keys in a bundle are refused") func unusableKeys() throws {
-        var random = SeededRandomSource(15)
+        var random = SeededGenerator(seed: 15)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, oneTime: false)
         let low = Bytes32(hex(KeyTests.refused[2]))
@@ -151,7 +152,7 @@ struct PQXDHTests {
     }
 
     @Test("prekeys other than those named are refused") func unknownPreKeys() throws {
-        var random = SeededRandomSource(16)
+        var random = SeededGenerator(seed: 16)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -172,7 +173,7 @@ struct PQXDHTests {
 
     @Test("no byte of a first message may change, at the responder with and without the session")
     func everyByte() throws {
-        var random = SeededRandomSource(17)
+        var random = SeededGenerator(seed: 17)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -201,7 +202,7 @@ struct PQXDHTests {
     }
 
     @Test("a first message of another session is told apart") func differentSession() throws {
-        var random = SeededRandomSource(18)
+        var random = SeededGenerator(seed: 18)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var one = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)

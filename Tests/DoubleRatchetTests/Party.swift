@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -37,12 +38,12 @@ final class Party {
     var records: [Int: [UInt8]] = [:]
     private(set) var begun = 0
     private let limits: PreKeyLimits
-    var random: SeededRandomSource
+    var random: SeededGenerator
 
     init(_ name: Int, seed: UInt64, limits: PreKeyLimits = PreKeyLimits()) {
         self.name = name
         self.limits = limits
-        random = SeededRandomSource(seed &* 1000 &+ UInt64(name))
+        random = SeededGenerator(seed: seed &* 1000 &+ UInt64(name))
         identity = IdentityKeyPair(random: &random)
     }
 

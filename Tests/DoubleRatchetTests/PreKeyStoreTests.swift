@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -7,10 +8,10 @@ private struct Owner: ~Copyable {
     let identity: IdentityKeyPair
     var store: PreKeyStore
     var rows = PreKeyRows()
-    var random: SeededRandomSource
+    var random: SeededGenerator
 
     init(seed: UInt64, limits: PreKeyLimits = PreKeyLimits()) {
-        random = SeededRandomSource(seed)
+        random = SeededGenerator(seed: seed)
         identity = IdentityKeyPair(random: &random)
         store = PreKeyStore(limits: limits)
     }
@@ -59,7 +60,7 @@ private struct Owner: ~Copyable {
 }
 
 private func firstMessage(
-    _ text: [UInt8] = [1], to bundle: PreKeyBundle, _ random: inout SeededRandomSource
+    _ text: [UInt8] = [1], to bundle: PreKeyBundle, _ random: inout SeededGenerator
 ) throws -> [UInt8] {
     let identity = IdentityKeyPair(random: &random)
     var session = try Session.initiate(identity: identity, with: bundle, expecting: nil, random: &random)
@@ -73,7 +74,7 @@ struct PreKeyStoreTests {
     @Test("a bundle for one reader begins a session, and its keys are gone with the commit", arguments: [false, true])
     func oneUse(withKEM: Bool) throws {
         var bob = Owner(seed: 1)
-        var random = SeededRandomSource(2)
+        var random = SeededGenerator(seed: 2)
         let bundle = bob.bundle(withKEM: withKEM)
         #expect(bundle.kemPreKey.isLastResort != withKEM)
         let message = try firstMessage([5], to: bundle, &random)
@@ -91,7 +92,7 @@ struct PreKeyStoreTests {
     @Test("a prekey that has exceeded its lifetime starts no session, though no rotation has removed it")
     func expired() throws {
         var bob = Owner(seed: 31)
-        var random = SeededRandomSource(32)
+        var random = SeededGenerator(seed: 32)
         let (first, second) = (
             try firstMessage(to: bob.bundle(), &random), try firstMessage(to: bob.bundle(), &random)
         )
@@ -103,7 +104,7 @@ struct PreKeyStoreTests {
 
     @Test("what is dropped before the commit has used nothing") func dropped() throws {
         var bob = Owner(seed: 3)
-        var random = SeededRandomSource(4)
+        var random = SeededGenerator(seed: 4)
         let message = try firstMessage(to: bob.bundle(), &random)
         for _ in 0..<3 { #expect(bob.refusal(of: message) == nil) }
         _ = try bob.respond(to: message)
@@ -112,7 +113,7 @@ struct PreKeyStoreTests {
     @Test("attack: the same first message twice, also after a restart", arguments: [true, false])
     func twice(oneTime: Bool) throws {
         var bob = Owner(seed: 5)
-        var random = SeededRandomSource(6)
+        var random = SeededGenerator(seed: 6)
         let identity = IdentityKeyPair(random: &random)
         var alice = try Session.initiate(
             identity: identity, with: bob.bundle(forOne: oneTime), expecting: nil, random: &random)
@@ -125,7 +126,7 @@ struct PreKeyStoreTests {
 
     @Test("attack: one one-time key, given to two initiators") func twoInitiators() throws {
         var bob = Owner(seed: 7)
-        var random = SeededRandomSource(8)
+        var random = SeededGenerator(seed: 8)
         let bundle = bob.bundle()
         let messages = [try firstMessage(to: bundle, &random), try firstMessage(to: bundle, &random)]
         // Both are open at the same time; only one can be committed.
@@ -146,7 +147,7 @@ struct PreKeyStoreTests {
 
     @Test("attack: a one-time KEM key alone is used once as well") func kemAlone() throws {
         var bob = Owner(seed: 9)
-        var random = SeededRandomSource(10)
+        var random = SeededGenerator(seed: 10)
         let shared = bob.bundle(forOne: false)
         var changes: [PreKeyChange] = []
         let kem = bob.store.makeOneTimeKEMKeys(1, identity: bob.identity, at: 0, random: &bob.random, &changes)
@@ -161,7 +162,7 @@ struct PreKeyStoreTests {
 
     @Test("attack: forged first messages use no prekey") func forged() throws {
         var bob = Owner(seed: 11)
-        var random = SeededRandomSource(12)
+        var random = SeededGenerator(seed: 12)
         let message = try firstMessage(to: bob.bundle(withKEM: true), &random)
         let before = bob.rows
         for place in stride(from: 1, to: message.count, by: 13) {
@@ -178,7 +179,7 @@ struct PreKeyStoreTests {
     @Test("prekeys that are not there, and those of another device") func unknown() throws {
         var bob = Owner(seed: 13)
         var carol = Owner(seed: 14)
-        var random = SeededRandomSource(15)
+        var random = SeededGenerator(seed: 15)
         let message = try firstMessage(to: bob.bundle(), &random)
         #expect(carol.refusal(of: message) == .unknownPreKey)
         _ = carol.bundle()
@@ -192,7 +193,7 @@ struct PreKeyStoreTests {
         var limits = PreKeyLimits()
         limits.needsOneTimePreKey = true
         var bob = Owner(seed: 16, limits: limits)
-        var random = SeededRandomSource(17)
+        var random = SeededGenerator(seed: 17)
         let without = try firstMessage(to: bob.bundle(forOne: false), &random)
         #expect(bob.refusal(of: without) == .unknownPreKey)
         let with = try firstMessage(to: bob.bundle(), &random)
@@ -201,7 +202,7 @@ struct PreKeyStoreTests {
 
     @Test("rotation: a week in use, a month of life, and none of it before its time") func rotation() throws {
         var bob = Owner(seed: 18)
-        var random = SeededRandomSource(19)
+        var random = SeededGenerator(seed: 19)
         let first = bob.bundle(at: 0, forOne: false)
         let same = bob.bundle(at: 7 * day - 1, forOne: false)
         #expect(same == first && !bob.store.isRotationDue(at: 7 * day - 1))
@@ -231,7 +232,7 @@ struct PreKeyStoreTests {
         var limits = PreKeyLimits()
         limits.begun = 3
         var bob = Owner(seed: 20, limits: limits)
-        var random = SeededRandomSource(21)
+        var random = SeededGenerator(seed: 21)
         let bundle = bob.bundle(at: 0, forOne: false)
         for _ in 0..<3 { _ = try bob.respond(to: try firstMessage(to: bundle, &random)) }
         let fourth = try firstMessage(to: bundle, &random)
@@ -247,7 +248,7 @@ struct PreKeyStoreTests {
         var limits = PreKeyLimits()
         (limits.oneTime, limits.oneTimeKEM) = (10, 4)
         var bob = Owner(seed: 22, limits: limits)
-        var random = SeededRandomSource(23)
+        var random = SeededGenerator(seed: 23)
         let oldest = try firstMessage(to: bob.bundle(withKEM: true), &random)
         var changes: [PreKeyChange] = []
         let keys = bob.store.makeOneTimeKeys(10, at: 1, random: &bob.random, &changes)
@@ -275,7 +276,7 @@ struct PreKeyStoreTests {
 
     @Test("rows, byte for byte, and back") func rows() throws {
         var bob = Owner(seed: 25)
-        var random = SeededRandomSource(26)
+        var random = SeededGenerator(seed: 26)
         let bundle = bob.bundle(at: 0x0102_0304, withKEM: true)
         _ = try bob.respond(to: try firstMessage(to: bob.bundle(at: 0x0102_0304, forOne: false), &random), at: 9)
         let kinds = bob.rows.rows.sorted { $0.key.id < $1.key.id }.map { ($0.key, $0.value) }

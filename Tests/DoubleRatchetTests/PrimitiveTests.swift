@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -81,7 +82,7 @@ struct PrimitiveTests {
     }
 
     @Test("ML-KEM-1024: there and back, and other sizes") func kem() throws {
-        var random = SeededRandomSource(5)
+        var random = SeededGenerator(seed: 5)
         let seed = SecretBytes(random.bytes(KeySize.kemSeed))
         let other = SecretBytes(random.bytes(KeySize.kemSeed))
         let key = Primitives.kemPublicKey(seed: seed)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -43,7 +44,7 @@ struct RefusalTests {
 
     @Test("each prekey has to be signed as it is", arguments: [false, true])
     func wrongSignatures(lastResort: Bool) throws {
-        var random = SeededRandomSource(50)
+        var random = SeededGenerator(seed: 50)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, lastResort: lastResort)
         let other = Device(&random, lastResort: lastResort).bundle
@@ -58,7 +59,7 @@ struct RefusalTests {
     }
 
     @Test("prekeys under other numbers than those named are unknown") func wrongNumbers() throws {
-        var random = SeededRandomSource(51)
+        var random = SeededGenerator(seed: 51)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -95,7 +96,7 @@ struct RefusalTests {
     }
 
     @Test("the right number with another one-time key or KEM key opens nothing") func wrongKeys() throws {
-        var random = SeededRandomSource(52)
+        var random = SeededGenerator(seed: 52)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -118,7 +119,7 @@ struct RefusalTests {
     }
 
     @Test("another identity in a first message is not believed") func substitutedIdentity() throws {
-        var random = SeededRandomSource(53)
+        var random = SeededGenerator(seed: 53)
         let alice = IdentityKeyPair(random: &random)
         let mallory = IdentityKeyPair(random: &random)
         let bob = Device(&random)
@@ -158,7 +159,7 @@ struct RefusalTests {
 
     @Test("a first message cut at every length, or with a byte more", arguments: [true, false])
     func truncatedFirst(oneTime: Bool) throws {
-        var random = SeededRandomSource(54)
+        var random = SeededGenerator(seed: 54)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, oneTime: oneTime)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
@@ -179,7 +180,7 @@ struct RefusalTests {
     }
 
     @Test("forged counters in a first message make no session") func countersOfFirst() throws {
-        var random = SeededRandomSource(55)
+        var random = SeededGenerator(seed: 55)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -33,7 +34,7 @@ struct RollbackTests {
 
     /// Seals a text and notes both keys of its message.
     private func seal(
-        _ text: [UInt8], _ session: inout Session, _ random: inout SeededRandomSource, _ ledger: inout Ledger
+        _ text: [UInt8], _ session: inout Session, _ random: inout SeededGenerator, _ ledger: inout Ledger
     ) throws -> [UInt8] {
         var sameRandom = random
         var twin = try restored(session.state)
@@ -174,7 +175,7 @@ struct RollbackTests {
     }
 
     /// What an end would have if it had drawn its keys anew, and nothing else.
-    private func redraw(_ session: inout Session, _ random: inout SeededRandomSource) {
+    private func redraw(_ session: inout Session, _ random: inout SeededGenerator) {
         var braid = session.ratchet.postQuantum.braid
         switch braid.state {
         case .keysSampled(_, let sent):
@@ -231,7 +232,7 @@ struct RollbackTests {
     }
 
     @Test("sender keys: two texts from clones share no key stream") func senderKeys() throws {
-        var random = SeededRandomSource(420)
+        var random = SeededGenerator(seed: 420)
         let key = SenderKey(random: &random)
         var state: [UInt8] = []
         key.serialize(into: &state)

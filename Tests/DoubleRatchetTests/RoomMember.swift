@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -24,7 +25,7 @@ final class RoomMember {
 
     /// The distributions that go out before the next message to `readers`: to all of them where somebody has left.
     func distributions(
-        to readers: [Int], random: inout SeededRandomSource
+        to readers: [Int], random: inout SeededGenerator
     ) throws -> [(reader: Int, distribution: [UInt8])] {
         if let own {
             let id = try Self.key(own).id

@@ -1,6 +1,7 @@
 import Crypto
 import CryptoExtras
 import Foundation
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -52,7 +53,7 @@ struct SealingTests {
     }
 
     @Test("As swift-crypto seals, at all lengths around blocks and chunks") func anotherLibrary() throws {
-        var random = SeededRandomSource(8452)
+        var random = SeededGenerator(seed: 8452)
         let lengths = Array(0...66) + [255, 256, 257, 1007, 1008, 1023, 1024, 1025, 2047, 2048, 2049, 5000]
         for length in lengths {
             for dataLength in [0, 1, 15, 16, 17, 64, 104, 1024, 1025, lengths.randomElement(using: &random)] {
@@ -68,7 +69,7 @@ struct SealingTests {
     }
 
     @Test("A bit changed anywhere, and every truncation, is refused") func forgeries() {
-        var random = SeededRandomSource(1)
+        var random = SeededGenerator(seed: 1)
         let (key, nonce, data) = (random.bytes(32), random.bytes(12), random.bytes(20))
         let sealed = seal(key, nonce, random.bytes(40), data)
         for bit in 0..<8 * sealed.count {
@@ -94,7 +95,7 @@ struct SealingTests {
         await withTaskGroup(of: Bool.self) { group in
             for seed in 0..<8 {
                 group.addTask {
-                    var random = SeededRandomSource(UInt64(seed))
+                    var random = SeededGenerator(seed: UInt64(seed))
                     for _ in 0..<200 {
                         let (key, nonce) = (random.bytes(32), random.bytes(12))
                         let (text, data) = (random.bytes(random.below(600)), random.bytes(random.below(200)))
@@ -133,5 +134,3 @@ struct SealingTests {
         #expect(opened > 30 && refused > 20, "\(opened) opened, \(refused) refused")
     }
 }
-
-extension SeededRandomSource: RandomNumberGenerator {}

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -39,14 +40,14 @@ private func distribution(_ bytes: [UInt8]) throws(RatchetError) -> SenderKeyDis
 @Suite("Sender keys")
 struct SenderKeyTests {
     private func key(_ seed: UInt64) -> SenderKey {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         return SenderKey(random: &random)
     }
 
     @Test("1000 messages over a bad network to two members, a restart at every step", arguments: [1, 2, 3] as [UInt64])
     func conversation(seed: UInt64) throws {
         print("SenderKeyTests seed \(seed)")
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         var sender = SenderKey(random: &random).state
         var members = [try senderKey(sender).receiver.state]
         var begin = [0]
@@ -174,7 +175,7 @@ struct SenderKeyTests {
         var sender = key(12)
         var member = sender.receiver
         let known = sender.distribution
-        var random = SeededRandomSource(99)
+        var random = SeededGenerator(seed: 99)
         var forger = SenderKey(
             id: known.id, iteration: known.iteration, chainKey: known.chainKey,
             seed: SecretBytes(count: 32, random: &random))
@@ -255,7 +256,7 @@ struct SenderKeyTests {
     }
 
     @Test("after a rotation an old receiver reads nothing") func rotation() throws {
-        var random = SeededRandomSource(17)
+        var random = SeededGenerator(seed: 17)
         var old = SenderKey(random: &random)
         var new = SenderKey(random: &random)
         var left = old.receiver
@@ -300,7 +301,7 @@ struct SenderKeyTests {
         #expect(throws: RatchetError.malformed) { _ = try senderKey(own[..<41] + [own[41] ^ 1] + own[42...]) }
         #expect(throws: RatchetError.malformed) { _ = try receiver(theirs[..<5] + [0, 0, 0, 3] + theirs[9...]) }
         #expect(throws: RatchetError.malformed) { _ = try receiver(theirs[..<5] + [0, 0, 0, 2] + theirs[9...]) }
-        var random = SeededRandomSource(19)
+        var random = SeededGenerator(seed: 19)
         var accepted = 0
         for _ in 0..<2000 {
             let noise = [1] + random.bytes(72)

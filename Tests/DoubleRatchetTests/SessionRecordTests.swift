@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -188,7 +189,7 @@ struct SessionRecordTests {
     @Test("sessions begun at any time come to one, without a storm", arguments: 1...40 as ClosedRange<UInt64>)
     func convergence(seed: UInt64) throws {
         let (one, two) = Party.pair(seed: 100 + seed)
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         var network: [(to: Party, from: Party, id: Int, bytes: [UInt8])] = []
         var (sent, resets, wanted) = (0, 0, 0)
         var opened: Set<Int> = []

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -152,7 +153,7 @@ struct SessionTests {
     @Test("a header without a step opens nothing, where there is a chain and where there is none yet") func noStep()
         throws
     {
-        var random = SeededRandomSource(27)
+        var random = SeededGenerator(seed: 27)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -9,7 +10,7 @@ struct StateSealerTests {
     private let place = Array("session 1 2".utf8)
 
     private func seal(_ state: [UInt8], _ counter: UInt64, seed: UInt64 = 1) -> [UInt8] {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         var output: [UInt8] = []
         sealer.seal(state.span, place: place, counter: counter, random: &random, into: &output)
         return output

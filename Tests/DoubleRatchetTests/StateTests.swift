@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -6,7 +7,7 @@ import Testing
 struct StateTests {
     /// Everything in it is determined: a ciphertext that nobody encapsulated decapsulates to a secret all the same.
     private func golden() throws -> (alice: [UInt8], bob: [UInt8], messages: [[UInt8]]) {
-        var random = SeededRandomSource(42)
+        var random = SeededGenerator(seed: 42)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = Device(&random)
         let ciphertext = random.bytes(KeySize.kemCiphertext)
@@ -36,7 +37,7 @@ struct StateTests {
         var alice = try restored(aliceState)
         var bob = try restored(bobState)
         _ = try alice.open(messages[3], data: [9])
-        var random = SeededRandomSource(43)
+        var random = SeededGenerator(seed: 43)
         var states: [UInt8] = []
         for round in 0..<110 {
             let (one, two) = (try alice.seal([1], random: &random), try alice.seal([2], random: &random))

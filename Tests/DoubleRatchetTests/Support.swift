@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -28,7 +29,7 @@ struct Device: ~Copyable {
     let once: OneTimePreKey?
     let kem: KEMPreKey
 
-    init(_ random: inout SeededRandomSource, oneTime: Bool = true, lastResort: Bool = false) {
+    init(_ random: inout SeededGenerator, oneTime: Bool = true, lastResort: Bool = false) {
         identity = IdentityKeyPair(random: &random)
         signed = SignedPreKey(id: 7, identity: identity, random: &random)
         once = oneTime ? OneTimePreKey(id: 8, random: &random) : nil
@@ -58,7 +59,7 @@ struct Device: ~Copyable {
 /// Arrays in and out, for transcripts that read as one line a message.
 extension Session {
     mutating func seal(
-        _ text: [UInt8], data: [UInt8] = [], random: inout SeededRandomSource
+        _ text: [UInt8], data: [UInt8] = [], random: inout SeededGenerator
     ) throws(RatchetError) -> [UInt8] {
         var output: [UInt8] = []
         try encrypt(text.span, associatedData: data.span, random: &random, into: &output)
@@ -113,10 +114,10 @@ func restored(_ state: [UInt8]) throws(RatchetError) -> Session {
 struct Pair: ~Copyable {
     var alice: Session
     var bob: Session
-    var random: SeededRandomSource
+    var random: SeededGenerator
 
     init(seed: UInt64) throws {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = Device(&random)
         var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
@@ -224,7 +225,7 @@ func combined(_ classical: SecretBytes, _ postQuantum: SecretBytes) -> SecretByt
 
 extension SparsePostQuantumRatchet {
     /// The part of the next message, and its key.
-    mutating func send(random: inout SeededRandomSource) -> (part: PostQuantumPart, key: SecretBytes) {
+    mutating func send(random: inout SeededGenerator) -> (part: PostQuantumPart, key: SecretBytes) {
         CipherContext.withOne { context in
             let part = send(random: &random, into: context.keys.postQuantum)
             return (part, SecretBytes(copying: context.keys.postQuantum.messageKey))
@@ -234,7 +235,7 @@ extension SparsePostQuantumRatchet {
 
 extension TripleRatchet {
     /// The header of the next message, which goes nowhere.
-    mutating func nextHeader(random: inout SeededRandomSource) throws(RatchetError) -> MessageHeader {
+    mutating func nextHeader(random: inout SeededGenerator) throws(RatchetError) -> MessageHeader {
         try CipherContext.withOne { (context) throws(RatchetError) in
             try send(random: &random, keys: context.keys).header
         }

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -51,7 +52,7 @@ struct TripleRatchetTests {
         var pair = try Pair(seed: 72)
         let message = try pair.alice.seal([1], random: &pair.random)
         #expect(pair.bob.refusal(of: [0x10] + message.dropFirst()) == .downgrade)
-        var random = SeededRandomSource(72)
+        var random = SeededGenerator(seed: 72)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)

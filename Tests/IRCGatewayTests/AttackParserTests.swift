@@ -13,7 +13,7 @@ import Testing
 @Suite struct AttackParserTests {
     private static let forger = Forger(seed: 90, lists: [ListedDevice(id: DeviceID(77), identity: other.publicKey)])
     private static let other: IdentityKeyPair = {
-        var random = SeededSource(seed: 91)
+        var random = SeededGenerator(seed: 91)
         return IdentityKeyPair(random: &random)
     }()
 
@@ -33,7 +33,7 @@ import Testing
     }
 
     private static var distribution: SenderKeyDistribution {
-        var random = SeededSource(seed: 93)
+        var random = SeededGenerator(seed: 93)
         return SenderKey(random: &random).distribution
     }
 
@@ -71,7 +71,7 @@ import Testing
     @Test(arguments: ["chain", "introduction", "peer", "control", "directory"])
     func bytesOfStrangersAreRefusedOrRead(_ name: String) throws {
         let (parse, samples, isSigned) = try #require(Self.cases[name])
-        var random = SeededSource(seed: 94)
+        var random = SeededGenerator(seed: 94)
         func number(_ limit: Int) -> Int {
             var bytes: [UInt8] = [0, 0, 0, 0]
             bytes.withUnsafeMutableBytes { random.fill($0) }
@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test func frames() throws {
-        var random = SeededSource(seed: 95)
+        var random = SeededGenerator(seed: 95)
         func number(_ limit: Int) -> Int {
             var bytes: [UInt8] = [0, 0, 0, 0]
             bytes.withUnsafeMutableBytes { random.fill($0) }

@@ -7,7 +7,7 @@ import Testing
 /// twice, nothing under another's name; and when it behaves again, people go on.
 @Suite struct AttackSeedTests {
     private final class Chaos {
-        private var source: SeededSource
+        private var source: SeededGenerator
         private var held: [String] = []
         private var past: [String] = []
         let nicks: [String]
@@ -16,7 +16,7 @@ import Testing
         let renames: Bool
 
         init(seed: UInt64, nicks: [String], renames: Bool) {
-            source = SeededSource(seed: seed &* 7919 &+ 13)
+            source = SeededGenerator(seed: seed &* 7919 &+ 13)
             (self.nicks, self.renames) = (nicks, renames)
         }
 

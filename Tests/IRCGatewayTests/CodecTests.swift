@@ -4,7 +4,7 @@ import Testing
 /// The programmes of `Tests/fuzz codecs` without a fuzzer. Its finds come here.
 @Suite struct CodecTests {
     @Test(arguments: 0..<UInt8(CodecProgramme.readerCount)) func bytesDrawnFromASeed(_ reader: UInt8) throws {
-        var random = SeededSource(seed: 500 + UInt64(reader))
+        var random = SeededGenerator(seed: 500 + UInt64(reader))
         // What lines are made of comes more often than chance would have it.
         let pieces = ["@", ":", " ", ";", "=", "\\s", "\\", "!", "005", "NICKLEN=9", "\u{1}DCC", ",", ".", "AAAA"]
         for _ in 0..<2000 {
@@ -23,7 +23,7 @@ import Testing
     }
 }
 
-extension SeededSource {
+extension SeededGenerator {
     fileprivate mutating func byte() -> Int {
         var byte: UInt8 = 0
         withUnsafeMutableBytes(of: &byte) { fill($0) }

@@ -14,7 +14,7 @@ import Vault
 /// Random numbers of which the first device ids are chosen by a test.
 private struct ChosenIDs: RandomSource, Sendable {
     var ids: [UInt64]
-    var rest = SeededSource(seed: 9)
+    var rest = SeededGenerator(seed: 9)
 
     mutating func fill(_ bytes: UnsafeMutableRawBufferPointer) {
         guard bytes.count == 8, !ids.isEmpty else { return rest.fill(bytes) }

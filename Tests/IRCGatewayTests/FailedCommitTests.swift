@@ -55,7 +55,7 @@ import Vault
         var participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
-            pendingLimit: 256, now: Timestamp(monotonic: 1, wall: 1), random: SeededSource(seed: 3),
+            pendingLimit: 256, now: Timestamp(monotonic: 1, wall: 1), random: SeededGenerator(seed: 3),
             role: .front(DirectoryCache()), wasDelivered: { _ in false }, changes: &changes)
         let now = Timestamp(monotonic: 2, wall: 2)
         let rise = participants.prepare([.protect(conversation, names: ("alice", "bob"))], now: now)

@@ -15,7 +15,7 @@ final class Forger: Sendable {
     let bundle: PreKeyBundle
 
     init(seed: UInt64, device number: UInt64? = nil, lists others: [ListedDevice] = []) {
-        var random = SeededSource(seed: seed &+ 0xF0F0)
+        var random = SeededGenerator(seed: seed &+ 0xF0F0)
         let keys = IdentityKeyPair(random: &random)
         device = DeviceID(number ?? (seed &+ 1) << 20)
         let signed = SignedPreKey(id: 1, identity: keys, random: &random)

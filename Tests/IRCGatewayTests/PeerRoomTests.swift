@@ -282,7 +282,7 @@ import Vault
         receiveControl(try signed(.protect, network: "elsewhere"))
         #expect(
             requests == 0 && people[0].wasNotified(Notices.requestElsewhere("bob", "#room")))
-        var random = SeededSource(seed: 99)
+        var random = SeededGenerator(seed: 99)
         let stranger = IdentityKeyPair(random: &random)
         let device = try #require(bob.environment.peers?.own?.device)
         let forged = RoomRequest(

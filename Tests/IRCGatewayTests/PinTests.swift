@@ -16,7 +16,7 @@ import Testing
         let (first, second) = (alice.connect("alice"), bob.connect("bob"))
         alice.send(first, "PRIVMSG bob :hello")
         let device = try #require(bob.environment.peers?.own?.device)
-        var random = SeededSource(seed: 99)
+        var random = SeededGenerator(seed: 99)
         let identity = IdentityKeyPair(random: &random)
         let deviceList = DeviceList(
             of: ListedDevice(id: device, identity: identity.publicKey), identity: identity)

@@ -21,7 +21,7 @@ import Vault
         let participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
-            pendingLimit: 256, now: now, random: SeededSource(seed: seed), role: .front(DirectoryCache()),
+            pendingLimit: 256, now: now, random: SeededGenerator(seed: seed), role: .front(DirectoryCache()),
             wasDelivered: { _ in false },
             changes: &changes)
         _ = try store.commit([changes])

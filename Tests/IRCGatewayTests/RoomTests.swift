@@ -217,7 +217,7 @@ import Vault
     /// People come and go at random; what is said is read by exactly those whom the backend has in the room.
     @Test(arguments: 0..<20) func churn(_ seed: UInt64) throws {
         let world = try World(.hosted, offers: seed % 2 == 0 ? nil : SimulatedBackend.modern, seed: seed)
-        var random = SeededSource(seed: seed &+ 77)
+        var random = SeededGenerator(seed: seed &+ 77)
         func roll(_ sides: Int) -> Int {
             var value: UInt32 = 0
             withUnsafeMutableBytes(of: &value) { random.fill($0) }

@@ -86,7 +86,7 @@ final class World {
             latches: latches, rooms: environment.rooms, openedMessages: environment.opened,
             outbox: environment.requests,
             requestAge: 300_000, pendingLimit: 256,
-            now: now, random: SeededSource(seed: seed), role: environment.role,
+            now: now, random: SeededGenerator(seed: seed), role: environment.role,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
         pipeline = CommitPipeline(participants)

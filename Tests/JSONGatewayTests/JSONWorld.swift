@@ -81,7 +81,7 @@ final class JSONWorld {
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches, writes: environment.writes, queue: settings,
             historyRetention: retention, held: held, now: now,
-            random: SeededSource(seed: 1), directory: directory, changes: &changes)
+            random: SeededGenerator(seed: 1), directory: directory, changes: &changes)
         _ = try store.commit([changes])
         pipeline = CommitPipeline(participants)
     }

@@ -2,6 +2,7 @@ import Foundation
 import JSONCodec
 import JSONGateway
 import PawlConfiguration
+import TestKit
 import Testing
 
 @testable import MappingFile
@@ -335,16 +336,12 @@ import Testing
     }
 
     @Test(arguments: 1...8 as ClosedRange<UInt64>) func anyChangeIsReadOrRefused(_ seed: UInt64) {
-        var state = seed
-        func next(_ bound: Int) -> Int {
-            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-            return Int(state >> 33) % bound
-        }
+        var random = SeededGenerator(seed: seed)
         let pieces = Array(":{}[]\"'*&|?->#,. \n/()$!%=x0".utf8)
         var refused = 0
         for _ in 0..<40 {
             var bytes = Array(Self.whole.utf8)
-            for _ in 0...next(3) { bytes[next(bytes.count)] = pieces[next(pieces.count)] }
+            for _ in 0...random.below(3) { bytes[random.below(bytes.count)] = pieces[random.below(pieces.count)] }
             let found = problems(String(decoding: bytes, as: UTF8.self))
             refused += found.isEmpty ? 0 : 1
             for problem in found { #expect(problem.contains("FILE") && !problem.contains("\n\n")) }

@@ -63,14 +63,14 @@ struct AdminCorpus: RandomNumberGenerator, Sendable {
 
     /// One command with some of them.
     mutating func words() -> [String] {
-        var command = Self.commands[below(Self.commands.count)]
+        var command = Self.commands[generator.below(Self.commands.count)]
         if command == ["drain"] { command = ["status"] }
         var words = command
-        for _ in 0..<below(5) {
-            let argument = safe(Self.arguments[below(Self.arguments.count)], for: command)
-            switch below(3) {
-            case 0: words += [Self.options[below(Self.options.count)], argument]
-            case 1: words.append("\(Self.options[below(Self.options.count)])=\(argument)")
+        for _ in 0..<generator.below(5) {
+            let argument = safe(Self.arguments[generator.below(Self.arguments.count)], for: command)
+            switch generator.below(3) {
+            case 0: words += [Self.options[generator.below(Self.options.count)], argument]
+            case 1: words.append("\(Self.options[generator.below(Self.options.count)])=\(argument)")
             default: words.append(argument)
             }
         }
@@ -82,8 +82,6 @@ struct AdminCorpus: RandomNumberGenerator, Sendable {
         guard command == ["backup"], !argument.hasPrefix("--") else { return argument }
         return directory + "/" + argument.prefix(300)
     }
-
-    private mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
 
     mutating func next() -> UInt64 { generator.next() }
 }

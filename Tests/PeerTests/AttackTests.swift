@@ -10,21 +10,20 @@ import Testing
     /// Numbers of a seed, for a rewriter that runs on the tap's thread.
     private final class Chaos: Sendable {
         private struct State {
-            var random: UInt64
+            var random: SeededGenerator
             var held: [[UInt8]] = []
         }
 
         private let state: Mutex<State>
 
-        init(seed: UInt64) { state = Mutex(State(random: seed &* 0x9E37_79B9_7F4A_7C15 | 1)) }
+        init(seed: UInt64) { state = Mutex(State(random: SeededGenerator(seed: seed))) }
 
         /// What becomes of a line of the server. Only envelopes and texts of people are touched.
         func rewrite(_ line: [UInt8]) -> [[UInt8]] {
             let text = String(decoding: line, as: UTF8.self)
             guard text.contains("?PAWL"), text.contains("!") else { return [line] }
             return state.withLock { state in
-                state.random = state.random &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-                let number = Int(state.random >> 33)
+                let number = state.random.below(1 << 31)
                 switch number % 10 {
                 case 0: return []
                 case 1: return [line, line]

@@ -15,7 +15,7 @@ import Vault
     private let data: [UInt8] = [1]
 
     private func sessionCache(_ seed: UInt64) -> SessionCache {
-        SessionCache(sealer: sealer, store: store, random: SeededSource(seed: seed))
+        SessionCache(sealer: sealer, store: store, random: SeededGenerator(seed: seed))
     }
 
     private func commit(_ sessionCache: inout SessionCache) throws {
@@ -24,7 +24,7 @@ import Vault
 
     /// Two ends of an established session; the first is the keeper's.
     private func session(
-        _ own: borrowing IdentityKeyPair, _ peer: borrowing IdentityKeyPair, _ random: inout SeededSource
+        _ own: borrowing IdentityKeyPair, _ peer: borrowing IdentityKeyPair, _ random: inout SeededGenerator
     ) throws -> (own: SessionBox, peer: SessionBox) {
         var preKeys = PreKeyStore()
         var changes: [PreKeyChange] = []
@@ -51,7 +51,7 @@ import Vault
         return try Session(serialized: bytes.span)
     }
 
-    private func message(_ text: [UInt8], _ box: SessionBox, _ random: inout SeededSource) throws -> [UInt8] {
+    private func message(_ text: [UInt8], _ box: SessionBox, _ random: inout SeededGenerator) throws -> [UInt8] {
         var message: [UInt8] = []
         try box.sessions.encrypt(text.span, associatedData: data.span, random: &random, into: &message)
         return message
@@ -59,7 +59,7 @@ import Vault
 
     /// What was on its way in a session that was replaced is opened behind a restart as well.
     @Test func earlierSessionsOutliveARestart() throws {
-        var random = SeededSource(seed: 1)
+        var random = SeededGenerator(seed: 1)
         let own = IdentityKeyPair(random: &random)
         let peer = IdentityKeyPair(random: &random)
         let (before, after) = (try session(own, peer, &random), try session(own, peer, &random))
@@ -94,7 +94,7 @@ import Vault
         func opened(_ row: SessionRow) throws -> SessionBox? {
             let place = InMemoryStore()
             _ = try place.commit([[.putSession(row)]])
-            var sessionCache = SessionCache(sealer: sealer, store: place, random: SeededSource(seed: 3))
+            var sessionCache = SessionCache(sealer: sealer, store: place, random: SeededGenerator(seed: 3))
             return try sessionCache.session(row.id)
         }
         for (row, other) in [(rows[0], rows[1]), (rows[1], rows[0])] {
@@ -117,7 +117,7 @@ import Vault
 
     /// The same of prekeys: the private key of one is none of another's.
     @Test func rowsOfPreKeysCannotBeExchanged() throws {
-        var random = SeededSource(seed: 4)
+        var random = SeededGenerator(seed: 4)
         var preKeys = try PreKeys(sealer: sealer, rows: [])
         var changes: [StoreChange] = []
         _ = try preKeys.replenish(
@@ -133,7 +133,7 @@ import Vault
 
     /// A job that fails takes back the session that it has begun with.
     @Test func aBeginningThatFailsIsTakenBack() throws {
-        var random = SeededSource(seed: 2)
+        var random = SeededGenerator(seed: 2)
         let own = IdentityKeyPair(random: &random)
         let peer = IdentityKeyPair(random: &random)
         let (before, after) = (try session(own, peer, &random), try session(own, peer, &random))
@@ -155,7 +155,7 @@ import Vault
 
     /// Of another identity nothing listens on.
     @Test func aSessionOfAnotherIdentityReplacesAll() throws {
-        var random = SeededSource(seed: 3)
+        var random = SeededGenerator(seed: 3)
         let own = IdentityKeyPair(random: &random)
         let peer = IdentityKeyPair(random: &random)
         let other = IdentityKeyPair(random: &random)
@@ -172,7 +172,7 @@ import Vault
 
     /// A row is what it was before there was a store of prekeys in the library: the time, then the key, sealed for its name.
     @Test func rowsOfPreKeysAreWhatTheyWere() throws {
-        var random = SeededSource(seed: 4)
+        var random = SeededGenerator(seed: 4)
         let own = IdentityKeyPair(random: &random)
         let signed = SignedPreKey(id: 7, identity: own, random: &random)
         let kem = KEMPreKey(id: 8, isLastResort: true, identity: own, random: &random)
@@ -223,7 +223,7 @@ import Vault
     }
 
     @Test func aDamagedRowOfAPreKeyIsCorruption() throws {
-        var random = SeededSource(seed: 5)
+        var random = SeededGenerator(seed: 5)
         for name in ["x 1", "s", "o 1"] {
             let sealed = try sealer.seal([1, 2, 3], label: "prekey " + name, random: &random)
             #expect(throws: StoreError.self) {

@@ -1,6 +1,8 @@
 @testable import DoubleRatchet
 
 #if !ONE_MODULE
+    import TestKit
+
     @testable import OMEMO
 #endif
 
@@ -55,7 +57,7 @@ struct ByteProgramme {
     // MARK: The native protocol
 
     private mutating func readMessage() throws {
-        var random = SeededRandomSource(3)
+        var random = SeededGenerator(seed: 3)
         let alice = try NativeEnd(states.established.alice)
         let genuine = try alice.seal([1, 2, 3], random: &random)
         let bytes = input(genuine.bytes)
@@ -65,7 +67,7 @@ struct ByteProgramme {
     }
 
     private mutating func readFirstMessage() throws {
-        var random = SeededRandomSource(4)
+        var random = SeededGenerator(seed: 4)
         let alice = try NativeEnd(states.initiator)
         let genuine = try alice.seal([1, 2, 3], random: &random)
         let bytes = input(genuine.bytes)
@@ -119,7 +121,7 @@ struct ByteProgramme {
         try attempt {
             let session = try Session(serialized: bytes.span)
             try writtenAgain(bytes, "a state") { session.serialize(into: &$0) }
-            var random = SeededRandomSource(5)
+            var random = SeededGenerator(seed: 5)
             let one = try NativeEnd(bytes)
             let other =
                 which % 3 == 2
@@ -219,7 +221,7 @@ struct ByteProgramme {
             try attempt {
                 let end = try SenderEnd(bytes)
                 try demand(end.state == bytes, "a sender key is written again in other bytes")
-                var random = SeededRandomSource(6)
+                var random = SeededGenerator(seed: 6)
                 let packet = try end.seal([1], random: &random)
                 try offer(packet, to: try ReaderEnd(states.distribution), unless: [], mayOpen: true)
             }
@@ -235,7 +237,7 @@ struct ByteProgramme {
 
     /// A member that misses two messages.
     private func reader() throws -> ReaderEnd {
-        var random = SeededRandomSource(6)
+        var random = SeededGenerator(seed: 6)
         let (sender, reader) = (try SenderEnd(states.sender), try ReaderEnd(states.distribution))
         for number in 0..<5 {
             let packet = try sender.seal([], random: &random)
@@ -246,7 +248,7 @@ struct ByteProgramme {
     }
 
     private mutating func readGroupMessage() throws {
-        var random = SeededRandomSource(6)
+        var random = SeededGenerator(seed: 6)
         let genuine = try SenderEnd(states.sender).seal([1, 2], random: &random)
         let bytes = input(genuine.bytes)
         try attempt { _ = try SenderKeyMessage(headerOf: bytes.span) }
@@ -261,7 +263,7 @@ struct ByteProgramme {
         let form = programme.byte()
         let profile = form % 2 == 0 ? OMEMOProfile.axolotl : .omemo2
         let index = Int(profile.rawValue) - 1
-        var random = SeededRandomSource(7)
+        var random = SeededGenerator(seed: 7)
         let isFirst = form & 2 == 0
         let alice = try OMEMOEnd(isFirst ? states.omemo[index] : states.establishedOMEMO[index].alice, profile)
         let bob =
@@ -293,7 +295,7 @@ struct ByteProgramme {
             let one = try OMEMOEnd(bytes, profile)
             try demand(one.state == bytes, "an OMEMO state is written again in other bytes")
             let other = try OMEMOEnd(bob, profile)
-            var random = SeededRandomSource(8)
+            var random = SeededGenerator(seed: 8)
             for _ in 0..<2 {
                 try offer(try one.seal([1], random: &random), to: other, unless: [], mayOpen: true)
                 try offer(try other.seal([2], random: &random), to: one, unless: [], mayOpen: true)
@@ -304,7 +306,7 @@ struct ByteProgramme {
     private mutating func readOMEMOPayload() throws {
         let form = programme.byte()
         let profile = form % 2 == 0 ? OMEMOProfile.axolotl : .omemo2
-        var random = SeededRandomSource(9)
+        var random = SeededGenerator(seed: 9)
         let text: [UInt8] = [1, 2, 3, 4]
         let payload = OMEMOPayload.seal(text.span, profile: profile, random: &random)
         var material: [UInt8] = []

@@ -1,6 +1,8 @@
 @testable import DoubleRatchet
 
 #if !ONE_MODULE
+    import TestKit
+
     @testable import OMEMO
 #endif
 
@@ -23,7 +25,7 @@ struct ConversationProgramme {
     }
 
     private var programme: Programme
-    private var random = SeededRandomSource(99)
+    private var random = SeededGenerator(seed: 99)
     private let alice: End
     private let bob: End
     private var sent: [Sent] = []

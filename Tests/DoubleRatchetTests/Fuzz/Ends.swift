@@ -1,6 +1,8 @@
 @testable import DoubleRatchet
 
 #if !ONE_MODULE
+    import TestKit
+
     @testable import OMEMO
 #endif
 
@@ -24,7 +26,7 @@ class End {
     /// The most that ``state`` may be long.
     var stateBound: Int { .max }
 
-    func seal(_ text: [UInt8], random: inout SeededRandomSource) throws(RatchetError) -> Packet { throw .malformed }
+    func seal(_ text: [UInt8], random: inout SeededGenerator) throws(RatchetError) -> Packet { throw .malformed }
     func open(_ packet: Packet, into output: inout [UInt8]) throws(RatchetError) { throw .malformed }
     /// Goes on from what is stored.
     func restart() throws(RatchetError) {}
@@ -59,7 +61,7 @@ final class NativeEnd: End {
         2472 + 76 * (session?.skippedCount ?? 0)
     }
 
-    override func seal(_ text: [UInt8], random: inout SeededRandomSource) throws(RatchetError) -> Packet {
+    override func seal(_ text: [UInt8], random: inout SeededGenerator) throws(RatchetError) -> Packet {
         let data = [UInt8(text.count & 0xFF), 1]
         var bytes: [UInt8] = []
         guard session != nil else { throw .malformed }
@@ -112,7 +114,7 @@ final class OMEMOEnd: End {
 
     override var stateBound: Int { 1024 + 80 * (session?.skippedCount ?? 0) }
 
-    override func seal(_ text: [UInt8], random: inout SeededRandomSource) throws(RatchetError) -> Packet {
+    override func seal(_ text: [UInt8], random: inout SeededGenerator) throws(RatchetError) -> Packet {
         var packet = Packet(bytes: [])
         guard session != nil else { throw .malformed }
         packet.isKeyExchange =
@@ -149,7 +151,7 @@ final class SenderEnd: End {
 
     override var stateBound: Int { 105 }
 
-    override func seal(_ text: [UInt8], random: inout SeededRandomSource) throws(RatchetError) -> Packet {
+    override func seal(_ text: [UInt8], random: inout SeededGenerator) throws(RatchetError) -> Packet {
         let data: [UInt8] = [7]
         var bytes: [UInt8] = []
         try key.encrypt(text.span, associatedData: data.span, into: &bytes)

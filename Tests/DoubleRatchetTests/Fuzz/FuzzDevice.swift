@@ -1,6 +1,8 @@
 @testable import DoubleRatchet
 
 #if !ONE_MODULE
+    import TestKit
+
     @testable import OMEMO
 #endif
 
@@ -14,7 +16,7 @@ final class FuzzDevice: Sendable {
     private let omemoSecrets: [[UInt8]]
 
     init(seed: UInt64) {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         identity = IdentityKeyPair(random: &random)
         signed = SignedPreKey(id: 7, identity: identity, random: &random)
         once = OneTimePreKey(id: 8, random: &random)
@@ -82,7 +84,7 @@ struct FuzzStates: Sendable {
     let safetyNumber: SafetyNumber
 
     private init() throws {
-        var random = SeededRandomSource(1)
+        var random = SeededGenerator(seed: 1)
         let alice = IdentityKeyPair(random: &random)
         let session = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         var state: [UInt8] = []
@@ -114,7 +116,7 @@ struct FuzzStates: Sendable {
 
     /// Some turns with losses.
     private static func talk(
-        _ alice: End, _ bob: End, _ random: inout SeededRandomSource
+        _ alice: End, _ bob: End, _ random: inout SeededGenerator
     ) throws -> (alice: [UInt8], bob: [UInt8]) {
         for turn in 0..<40 {
             let (from, to) = turn % 2 == 0 ? (alice, bob) : (bob, alice)

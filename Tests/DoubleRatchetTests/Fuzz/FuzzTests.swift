@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -7,7 +8,7 @@ import Testing
 struct FuzzTests {
     @Test("conversations: 40 programmes of each beginning", arguments: 0..<8 as Range<UInt8>)
     func conversations(kind: UInt8) throws {
-        var random = SeededRandomSource(700 + UInt64(kind))
+        var random = SeededGenerator(seed: 700 + UInt64(kind))
         var (opened, refused) = (0, 0)
         for round in 0..<40 {
             let programme = [kind] + random.bytes(40 + random.below(160))
@@ -26,7 +27,7 @@ struct FuzzTests {
 
     @Test("a peer that lies: 30 programmes against each end", arguments: 0..<2 as Range<UInt8>)
     func hostilePeer(victim: UInt8) throws {
-        var random = SeededRandomSource(900 + UInt64(victim))
+        var random = SeededGenerator(seed: 900 + UInt64(victim))
         var (opened, refused) = (0, 0)
         for round in 0..<30 {
             let programme = [victim] + random.bytes(20 + random.below(100))
@@ -45,7 +46,7 @@ struct FuzzTests {
 
     @Test("bytes: 400 programmes for each reader", arguments: 0..<UInt8(ByteProgramme.readerCount))
     func bytes(reader: UInt8) {
-        var random = SeededRandomSource(800 + UInt64(reader))
+        var random = SeededGenerator(seed: 800 + UInt64(reader))
         for round in 0..<400 {
             // Few changes, so that some get far.
             let programme = [reader] + random.bytes(1 + random.below(24))

@@ -1,5 +1,9 @@
 @testable import DoubleRatchet
 
+#if !ONE_MODULE
+    import TestKit
+#endif
+
 /// A peer that knows every secret of its session and follows no rule, and the session of its victim.
 ///
 /// The peer takes chain keys, header keys and keys of skipped messages out of the victim's state: a peer that deletes nothing has
@@ -25,7 +29,7 @@ final class HostilePeer {
     private(set) var victim: Session
     /// The peer's side, in step with the victim's unless the peer has lied to it.
     private(set) var braid: Braid
-    private var random = SeededRandomSource(77)
+    private var random = SeededGenerator(seed: 77)
     private var pair: AgreementKeyPair
     private var skipped: [Skipped] = []
     private(set) var openedCount = 0
@@ -239,7 +243,7 @@ extension MessageKeys.Place {
 /// Whatever the peer sends, the victim's stored state can be read again, a refusal leaves no trace, and the victim can send.
 struct HostileProgramme {
     private var programme: Programme
-    private var random = SeededRandomSource(78)
+    private var random = SeededGenerator(seed: 78)
     private let peer: HostilePeer
     /// Parts that the peer has sent before.
     private var sent: [(epoch: UInt32, message: Braid.Message)] = []

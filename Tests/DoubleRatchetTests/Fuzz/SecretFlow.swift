@@ -46,7 +46,7 @@
 
         private static func cases() throws -> [(name: String, branches: ClosedRange<UInt32>, body: () throws -> Void)] {
             let info = Array("info".utf8)
-            var random = SeededRandomSource(1)
+            var random = SeededGenerator(seed: 1)
             let header = IncrementalKEM.header(
                 of: Primitives.kem768PublicKey(seed: SecretBytes(count: 64, random: &random)))
             let vector = Array(Primitives.kem768PublicKey(seed: SecretBytes(count: 64, random: &random))[..<1152])
@@ -214,7 +214,7 @@
                 for place in places { valgrind_poison(bytes.baseAddress?.advanced(by: place.lowerBound), place.count) }
             }
             var session = try Session(serialized: state.span)
-            var random = SeededRandomSource(3)
+            var random = SeededGenerator(seed: 3)
             let (plaintext, data) = (text(256), [1, 2] as [UInt8])
             var output: [UInt8] = []
             try session.encrypt(plaintext.span, associatedData: data.span, random: &random, into: &output)
@@ -225,7 +225,7 @@
 
         /// How many instructions a receiver spends, for Callgrind to count.
         private static func work() throws {
-            var random = SeededRandomSource(4)
+            var random = SeededGenerator(seed: 4)
             let states = try FuzzStates.shared.get()
             let (alice, bob) = (
                 try NativeEnd(states.established.alice), try NativeEnd(states.established.bob)

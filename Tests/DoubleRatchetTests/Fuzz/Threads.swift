@@ -10,7 +10,7 @@
     struct Threads {
         static func main() {
             DispatchQueue.concurrentPerform(iterations: 8) { thread in
-                var random = SeededRandomSource(UInt64(thread))
+                var random = SeededGenerator(seed: UInt64(thread))
                 for _ in 0..<20 {
                     do {
                         try ConversationProgramme.run([UInt8(truncatingIfNeeded: thread)] + random.bytes(200))

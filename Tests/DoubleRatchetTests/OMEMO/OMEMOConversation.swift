@@ -1,4 +1,5 @@
 import PeerKit
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -17,7 +18,7 @@ struct OMEMOConversation: ~Copyable {
     private let peer: OMEMOPeer
     private let device: OMEMODevice
     private var session: OMEMOSession?
-    private var random: SeededRandomSource
+    private var random: SeededGenerator
     private var flights: [Flight]
     /// A peer that has neither begun nor opened anything cannot send.
     private var peerHasSession: Bool
@@ -32,7 +33,7 @@ struct OMEMOConversation: ~Copyable {
     init(
         _ way: OMEMOPeerTests.Way, seed: UInt64, ourSign: UInt8? = nil, theirSign: UInt8? = nil
     ) throws {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         var peerSeed = random.bytes(32)
         while let theirSign, try IdentityKeyPair(seed: peerSeed.span).publicKey.bytes[31] >> 7 != theirSign {
             peerSeed = random.bytes(32)

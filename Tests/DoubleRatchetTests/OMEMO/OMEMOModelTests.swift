@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -35,7 +36,7 @@ struct OMEMOModelTests {
 
     @Test("2000 messages", arguments: OMEMOProfile.allCases, [1, 2, 3] as [UInt64])
     func conversation(_ profile: OMEMOProfile, seed: UInt64) throws {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         let device = try OMEMODevice(profile, &random)
         var ends = Ends(
             alice: try OMEMOSession.initiate(

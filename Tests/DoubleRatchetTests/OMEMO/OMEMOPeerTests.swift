@@ -1,4 +1,5 @@
 import PeerKit
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -83,7 +84,7 @@ struct OMEMOPeerTests {
 
     @Test("payloads of the Python implementations", arguments: OMEMOProfile.allCases)
     func payloads(_ profile: OMEMOProfile) throws {
-        var random = SeededRandomSource(81)
+        var random = SeededGenerator(seed: 81)
         let peer = try OMEMOPeer(.python, profile, seed: random.bytes(32))
         // They take a payload without bytes for none.
         for length in [1, 15, 16, 17, 31, 32, 100, 1000, 5000] {

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -34,7 +35,7 @@ struct OMEMORefusalTests {
     /// The ids of a key exchange and fields nobody reads are not under the MAC; everything that makes the keys is.
     @Test("a first message: changed, cut off, too long", arguments: OMEMOProfile.allCases)
     func firstMessage(_ profile: OMEMOProfile) throws {
-        var random = SeededRandomSource(421)
+        var random = SeededGenerator(seed: 421)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(
             identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)
@@ -68,7 +69,7 @@ struct OMEMORefusalTests {
 
     @Test("a message without a one-time prekey is malformed", arguments: OMEMOProfile.allCases)
     func preKeyIsMandatory(_ profile: OMEMOProfile) throws {
-        var random = SeededRandomSource(423)
+        var random = SeededGenerator(seed: 423)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(
             identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)
@@ -88,7 +89,7 @@ struct OMEMORefusalTests {
 
     @Test("identities: pinned to another, our own, of the other profile", arguments: OMEMOProfile.allCases)
     func identities(_ profile: OMEMOProfile) throws {
-        var random = SeededRandomSource(424)
+        var random = SeededGenerator(seed: 424)
         let device = try OMEMODevice(profile, &random)
         let other = try OMEMODevice(profile, &random)
         let aliceIdentity = IdentityKeyPair(random: &random)
@@ -148,7 +149,7 @@ struct OMEMORefusalTests {
             if profile == .axolotl || key != highBit {
                 #expect(throws: RatchetError.invalidKey) { try OMEMOIdentityKey(wire.span, profile: profile) }
             }
-            var random = SeededRandomSource(425)
+            var random = SeededGenerator(seed: 425)
             let device = try OMEMODevice(profile, &random)
             let identity = IdentityKeyPair(random: &random)
             let preKey = try OneTimePreKey.Public(id: 1, key: wire.span, profile: profile)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -7,7 +8,7 @@ import Testing
 struct OMEMOSessionTests {
     @Test("the key exchange goes along until the first reply", arguments: OMEMOProfile.allCases)
     func beginning(_ profile: OMEMOProfile) throws {
-        var random = SeededRandomSource(400)
+        var random = SeededGenerator(seed: 400)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(
@@ -44,7 +45,7 @@ struct OMEMOSessionTests {
 
     @Test("another key exchange begins another session", arguments: OMEMOProfile.allCases)
     func otherExchange(_ profile: OMEMOProfile) throws {
-        var random = SeededRandomSource(401)
+        var random = SeededGenerator(seed: 401)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
         var first = try OMEMOSession.initiate(
@@ -70,7 +71,7 @@ struct OMEMOSessionTests {
         var pair = try OMEMOPair(profile, seed: 402)
         // Under a key that nobody has sent, and under the prekey that the session began with.
         let message = try pair.bob.seal([1], random: &pair.random)
-        var random = SeededRandomSource(403)
+        var random = SeededGenerator(seed: 403)
         let device = try OMEMODevice(profile, &random)
         var fresh = try OMEMOSession.initiate(
             identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -8,7 +9,7 @@ struct OMEMOStateTests {
     private func golden(
         _ profile: OMEMOProfile
     ) throws -> (alice: [UInt8], bob: [UInt8], messages: [OMEMOPeer.Message]) {
-        var random = SeededRandomSource(440)
+        var random = SeededGenerator(seed: 440)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(
@@ -122,7 +123,7 @@ struct OMEMOStateTests {
 
     @Test("a signed prekey at rest", arguments: OMEMOProfile.allCases) func signedPreKey(_ profile: OMEMOProfile) throws
     {
-        var random = SeededRandomSource(442)
+        var random = SeededGenerator(seed: 442)
         let identity = IdentityKeyPair(random: &random)
         let key = OMEMOSignedPreKey(id: 3, identity: identity, profile: profile, random: &random)
         var bytes: [UInt8] = []

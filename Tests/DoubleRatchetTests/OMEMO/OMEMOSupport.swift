@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -13,7 +14,7 @@ struct OMEMODevice: ~Copyable {
 
     /// `sign` chooses an identity whose Edwards point has that sign.
     init(
-        _ profile: OMEMOProfile, _ random: inout SeededRandomSource, preKeys: Int = 5, sign: UInt8? = nil
+        _ profile: OMEMOProfile, _ random: inout SeededGenerator, preKeys: Int = 5, sign: UInt8? = nil
     ) throws(RatchetError) {
         self.profile = profile
         var seed = random.bytes(32)
@@ -51,7 +52,7 @@ struct OMEMODevice: ~Copyable {
 /// Arrays in and out, for transcripts that read as one line a message.
 extension OMEMOSession {
     mutating func seal(
-        _ text: [UInt8], random: inout SeededRandomSource
+        _ text: [UInt8], random: inout SeededGenerator
     ) throws(RatchetError) -> OMEMOPeer.Message {
         var output: [UInt8] = []
         let form = try encrypt(text.span, random: &random, into: &output)
@@ -98,10 +99,10 @@ func restoredOMEMO(_ state: [UInt8]) throws(RatchetError) -> OMEMOSession {
 struct OMEMOPair: ~Copyable {
     var alice: OMEMOSession
     var bob: OMEMOSession
-    var random: SeededRandomSource
+    var random: SeededGenerator
 
     init(_ profile: OMEMOProfile, seed: UInt64) throws {
-        var random = SeededRandomSource(seed)
+        var random = SeededGenerator(seed: seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(

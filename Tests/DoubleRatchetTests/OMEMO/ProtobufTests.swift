@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -56,7 +57,7 @@ struct ProtobufTests {
     }
 
     @Test("random bytes never trap") func random() {
-        var random = SeededRandomSource(302)
+        var random = SeededGenerator(seed: 302)
         var (whole, refused) = (0, 0)
         for _ in 0..<20_000 {
             do throws(RatchetError) {

@@ -1,4 +1,5 @@
 import PeerKit
+import TestKit
 import Testing
 
 @testable import DoubleRatchet
@@ -11,7 +12,7 @@ struct XEdDSATests {
     }
 
     @Test("RFC 8032 signatures under identities of both signs are XEdDSA's after folding") func folding() throws {
-        var random = SeededRandomSource(300)
+        var random = SeededGenerator(seed: 300)
         var signs: Set<UInt8> = []
         for _ in 0..<50 {
             let identity = IdentityKeyPair(random: &random)
@@ -43,7 +44,7 @@ struct XEdDSATests {
 
     @Test("against libxeddsa: keys, both maps, and signatures both ways") func libxeddsa() throws {
         let peer = try PeerPrograms.start("xeddsa")
-        var random = SeededRandomSource(301)
+        var random = SeededGenerator(seed: 301)
         for _ in 0..<200 {
             let seed = random.bytes(32)
             let message = random.bytes(1 + random.below(200))

@@ -71,7 +71,7 @@ func parsed(_ text: String) throws -> IRCLine { try IRCLine(ByteBuffer(string: t
 
     /// Knows a person's keys under a name.
     private func know(_ name: AccountID) {
-        var random = SeededSource(seed: 1)
+        var random = SeededGenerator(seed: 1)
         let identity = IdentityKeyPair(random: &random)
         let device = ListedDevice(id: DeviceID(2), identity: identity.publicKey)
         peers[name] = Peer(name: name, deviceList: DeviceList(of: device, identity: identity), since: 1)

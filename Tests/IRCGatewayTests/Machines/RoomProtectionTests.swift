@@ -22,7 +22,7 @@ import Testing
     init() throws {
         rooms = RoomProtection(peers, latches)
         people = SidecarPeople(peers, latches)
-        var random = SeededSource(seed: 1)
+        var random = SeededGenerator(seed: 1)
         let identity = IdentityKeyPair(random: &random)
         let device = ListedDevice(id: DeviceID(2), identity: identity.publicKey)
         let name = AccountID.nick("bob")
@@ -123,7 +123,7 @@ import Testing
 
     @Test mutating func aRequestOfAMemberIsShownAtIntervals() {
         let bob = Nick(written: "Bob", folded: "bob")
-        var random = SeededSource(seed: 2)
+        var random = SeededGenerator(seed: 2)
         let request = RoomRequest(
             act: .protect, number: 1, room: "#room", network: "net", device: DeviceID(2),
             identity: IdentityKeyPair(random: &random))
