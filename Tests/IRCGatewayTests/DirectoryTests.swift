@@ -31,7 +31,7 @@ import Vault
     ) throws {
         let tests = try DirectoryTests(policy)
         let (first, second) = (tests.alice.connect("alice", account: "alice"), tests.bob.connect("bob", account: "bob"))
-        #expect(first.read.contains { $0.contains("The gateway of this network has your keys") })
+        #expect(first.wasNotified(Notices.frontFound))
         tests.alice.send(first, "PRIVMSG bob :secret one")
         tests.bob.send(second, "PRIVMSG alice :secret two")
         tests.alice.send(first, "PRIVMSG bob :secret three")

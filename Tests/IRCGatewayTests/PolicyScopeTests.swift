@@ -71,7 +71,7 @@ import Vault
         #expect(carol.texts == ["one", "two", "three"])
         #expect(world.environment.latches.isEmpty)
         // She learns it once, and sees of each line of others that the server can read it.
-        #expect(alice.read.count { $0.contains("#room is not: the server can read") } == 1)
+        #expect(alice.read.count { $0.contains(Notices.roomNotProtected("#room")) } == 1)
         #expect(bob.read.allSatisfy { !$0.contains("the server can read") })
         #expect(alice.texts == ["[not encrypted] three"])
         world.send(alice, "PRIVMSG bob :between us")

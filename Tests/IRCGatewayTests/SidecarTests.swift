@@ -82,7 +82,7 @@ import Vault
         let fresh = try World(.opportunistic, seed: 4, beside: bob, sidecar: true)
         let client = fresh.connect("alice")
         bob.send(second, "PRIVMSG alice :for the old keys")
-        #expect(client.read.contains { $0.contains("could not be opened") })
+        #expect(client.wasNotified(Notices.failure(.unknownSender, from: "bob", inSidecar: true)))
         #expect(second.read.contains { $0.contains(Notices.changedKeys("alice")) })
         bob.send(second, "PRIVMSG alice :must not go")
         #expect(second.read.contains { $0.contains(" 531 ") && $0.contains("pawl sidecar accept alice") })

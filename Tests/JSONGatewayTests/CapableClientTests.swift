@@ -88,7 +88,7 @@ extension JSONWorld.Answer {
         world.backend.tokens["t-bob-phone"] = "bob"
         _ = world.sendEnvelope(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")
         let read = try #require(world.send("GET", "/c/pair", as: "t-bob-phone"))
-        #expect(read["messages[0].data.text"]?.contains("has sent an encrypted message to another device") == true)
+        #expect(read["messages[0].data.text"] == Notices.forOwnDevice(from: "alice"))
         #expect(read["messages[0].data.encrypted"] == nil)
     }
 
@@ -151,7 +151,7 @@ extension JSONWorld.Answer {
         let (world, alice, _) = try pair(.hosted)
         #expect(world.sendEnvelope(try alice.seal(secret, in: "all"), in: "all", as: "t-alice")?.status == 201)
         #expect(world.latch("all") == .plaintext)
-        #expect(world.send("GET", "/c/all", as: "t-carol")?.text.contains("another device of yours") == true)
+        #expect(world.send("GET", "/c/all", as: "t-carol")?.text.contains(Notices.forOwnDevice(from: "alice")) == true)
     }
 
     // MARK: Attacks
@@ -167,7 +167,7 @@ extension JSONWorld.Answer {
             .init(id: "m1", sender: "carol", body: #"{"text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#)
         ]
         let read = try #require(world.send("GET", "/c/pair", as: "t-bob"))
-        #expect(read["messages[0].data.text"]?.contains("somebody else had sealed it") == true)
+        #expect(read["messages[0].data.text"] == Notices.notOpened(.wrongSource, from: "carol"))
     }
 
     @Test(arguments: ["no envelope", "header and words", "no recipients"]) func aFlagMakesNoEnvelope(_ kind: String)

@@ -1,3 +1,4 @@
+import Devices
 import DoubleRatchet
 import Envelope
 import Foundation
@@ -183,7 +184,7 @@ import Testing
         // Once with the key in memory, once with the key in the store.
         for reader in [world, try JSONWorld(.hosted, backend: world.backend, store: store)] {
             let list = try #require(reader.send("GET", "/c/pair", as: "t-bob"))
-            #expect(list["messages[0].data.text"]?.contains("could not be opened") == true)
+            #expect(list["messages[0].data.text"] == Notices.notOpened(.notAuthentic, from: "alice"))
             #expect(!list.text.contains(secret))
             #expect(reader.environment.tally[.openNotAuthentic] == 1)
         }

@@ -231,7 +231,7 @@ import Vault
         // Another client of bob's, whose login has proven nothing, reads words.
         let phone = Socket(world, "bob", token: "t-bob-phone")
         phone.receive(relayed(frame, from: "alice"))
-        #expect(phone.toClient.last?.contains("another device of yours") == true)
+        #expect(phone.toClient.last?.contains(Notices.forOwnDevice(from: "alice")) == true)
         alice.send(sent("the canary sings", room: "pair"))
         #expect(alice.toClient.last?.contains("pawl_unsealed") == true)
         #expect(alice.toBackend.count == 1)
