@@ -175,7 +175,8 @@ extension Participants {
                 for row in batch.units[index].shared {
                     if let place = places[row] { required.append(place) }
                 }
-                batch.groups.append(batch.units[index].group(requires: required))
+                batch.groups.append(
+                    batch.units[index].rows.group(in: batch.units[index].placement, requires: required))
             }
             batch.groups.append(end)
         } catch {
@@ -195,11 +196,26 @@ extension Participants {
         var replies: [AddressedReply<Reply>] = []
         if isCommitted, let committed, committed.allSatisfy({ $0 == nil }) {
             replies.reserveCapacity(batch.units.count)
-            for index in batch.units.indices { batch.units[index].complete(&self, &replies, now) }
+            for index in batch.units.indices { complete(batch.units, index, &replies, now) }
         } else {
             replies = endPartly(batch, committed, now)
         }
         return replies + settled(batch.closing, isCommitted: isCommitted, now: now)
+    }
+
+    /// Runs the completions of a unit and adds its reply.
+    ///
+    /// It reads members of the unit where the unit is. A method of the unit would copy it, and retain all that it has.
+    @inlinable
+    mutating func complete(
+        _ units: [UnitOfWork<Self>], _ index: Int, _ replies: inout [AddressedReply<Reply>], _ now: Timestamp
+    ) {
+        units[index].completions.first?.action(&self, &replies, now)
+        for place in units[index].completions.rest.indices {
+            units[index].completions.rest[place].action(&self, &replies, now)
+        }
+        guard let reply = units[index].reply else { return }
+        replies.append(AddressedReply(connection: reply.connection, reply: reply.reply))
     }
 
     @inlinable
@@ -247,7 +263,7 @@ extension Participants {
             fail(units[index], cause, &replies[index], now)
         }
         for index in isCommitted.indices where isCommitted[index] {
-            units[index].complete(&self, &replies[index], now)
+            complete(units, index, &replies[index], now)
         }
         return replies.flatMap(\.self)
     }

@@ -31,6 +31,23 @@ package enum RollbackCause: Sendable {
     case ahead
 }
 
+/// The rows of a unit. A type of its own, so that inlinable code can pass them on without their types.
+@usableFromInline
+struct UnitRows {
+    var changes: [StoreChange] = []
+
+    @usableFromInline
+    init() {}
+
+    /// The rows, as a group.
+    ///
+    /// - Parameter earlier: the groups of the batch that it requires, by index.
+    @usableFromInline
+    func group(in placement: Placement, requires earlier: [Int]) -> ChangeGroup {
+        ChangeGroup(changes, in: placement, requires: earlier)
+    }
+}
+
 /// The changes of one job, with the actions after its commit or its failure.
 @usableFromInline
 package struct UnitOfWork<State: Participants> {
@@ -46,8 +63,14 @@ package struct UnitOfWork<State: Participants> {
     /// Where the rows of the job are.
     @usableFromInline
     package let placement: Placement
+    @usableFromInline
+    var rows = UnitRows()
     /// The rows that the job writes. They are committed together or not at all.
-    package var changes: [StoreChange] = []
+    package var changes: [StoreChange] {
+        get { rows.changes }
+        _modify { yield &rows.changes }
+        set { rows.changes = newValue }
+    }
     /// Rows shared with other units, such as ratchet states; the unit is rejected if the store rejects one of them.
     @usableFromInline
     package var shared: [State.SharedRow] = []
@@ -104,25 +127,12 @@ package struct UnitOfWork<State: Participants> {
         changes.removeAll()
     }
 
-    /// The rows, as a group.
-    ///
-    /// - Parameter earlier: the groups of the batch that it requires, by index.
-    @usableFromInline
-    func group(requires earlier: [Int]) -> ChangeGroup { ChangeGroup(changes, in: placement, requires: earlier) }
-
     /// Runs the rollbacks, each once.
     mutating func rollBack(_ state: inout State, _ cause: RollbackCause, _ replies: inout Replies, _ now: Timestamp) {
         let rollbacks = rollbacks
         (self.rollbacks, completions) = (Few(), Few())
         for rollback in rollbacks.rest.reversed() { rollback.action(&state, cause, &replies, now) }
         rollbacks.first?.action(&state, cause, &replies, now)
-    }
-
-    @inlinable
-    func complete(_ state: inout State, _ replies: inout Replies, _ now: Timestamp) {
-        completions.first?.action(&state, &replies, now)
-        for completion in completions.rest { completion.action(&state, &replies, now) }
-        if let reply { replies.append(.init(connection: reply.connection, reply: reply.reply)) }
     }
 }
 

@@ -16,7 +16,7 @@ extension Vault {
     /// - Parameters:
     ///   - highest: the highest message id that was assigned.
     ///   - isElsewhere: whether a device is published by a client, and so is not hosted in this vault.
-    package mutating func open(
+    package func open(
         _ job: OpenMessagesJob, highest: UInt64, isElsewhere: (DeviceID) -> Bool, _ now: Timestamp
     ) -> [OpenOutcome] {
         var bytes = 0
@@ -63,7 +63,7 @@ extension Vault {
     }
 
     /// The rows for envelopes without a cached key, in one read.
-    private mutating func contentKeys(
+    private func contentKeys(
         of claims: [Claim], _ now: Timestamp
     ) throws(StoreError) -> [MessageID: [ContentKeyRow]] {
         guard historyRetention > 0 else { return [:] }
@@ -75,7 +75,7 @@ extension Vault {
         return Dictionary(grouping: try store.contentKeys(of: missing), by: \.message)
     }
 
-    private mutating func text(
+    private func text(
         of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ highest: UInt64,
         _ now: Timestamp
     ) throws -> OpenOutcome {
@@ -103,7 +103,7 @@ extension Vault {
         return .text(plaintext, sender: claim.sender, protection: .gateway, message: id)
     }
 
-    private mutating func contentKey(
+    private func contentKey(
         of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ highest: UInt64,
         _ now: Timestamp
     ) throws -> ContentKey {

@@ -134,7 +134,7 @@ extension Vault {
     package static var pruneInterval: Int64 { 60_000_000_000 }
 
     /// Removes expired keys: by the expiry that was stored with them, and by the present retention.
-    package mutating func pruneKeys(_ now: Timestamp, _ changes: inout [StoreChange]) {
+    package func pruneKeys(_ now: Timestamp, _ changes: inout [StoreChange]) {
         guard now.monotonic >= prunesKeysAt else { return }
         let first = firstReadable(now)
         guard let oldest = try? store.oldestContentKeys(), oldest.expiresAt <= now.wall || oldest.message < first

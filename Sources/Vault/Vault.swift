@@ -42,13 +42,17 @@ package struct RaisedLatch: Sendable {
 }
 
 /// Hosted devices and their sessions, and the conversations that they protect. One thread at a time uses it.
-package struct Vault {
+///
+/// An object: code that is generic over ``VaultHolding`` copies a value to read one of its members.
+package final class Vault {
     /// Upper bound of `message.count - plaintext.count` for an established session, in bytes.
     package static var ratchetOverhead: Int { Session.maximumOverhead }
 
     package let network: String
     /// Names that the network had before; envelopes sealed under them are still opened.
-    package var earlierNetworks: [String] = []
+    package var earlierNetworks: [String] = [] { didSet { networks = [network] + earlierNetworks } }
+    /// The network names under which an envelope may have been sealed, the present one first.
+    package private(set) var networks: [String]
     /// How the chat protocol carries envelopes; its name is bound to each of them.
     package let carrier: Carrier
     /// Read by the participants only.
@@ -78,6 +82,7 @@ package struct Vault {
         random: some RandomSource, contents: StoreContents, ended: inout Set<AccountID>
     ) throws(StoreError) {
         (self.network, self.carrier, self.sealer, self.latches) = (network, carrier, sealer, latches)
+        networks = [network]
         self.store = OrderedStore(store, by: contents.epochs)
         sessionCache = SessionCache(sealer: sealer, store: self.store, random: random)
         try sessionCache.adopt(contents.devices.filter { $0.account.isVerified })
@@ -93,9 +98,6 @@ package struct Vault {
             latches.remember(name: row.peerNameForSecond, of: row.id.first, for: row.id.second)
         }
     }
-
-    /// The network names under which an envelope may have been sealed, the present one first.
-    package var networks: [String] { [network] + earlierNetworks }
 
     /// The data bound to a message between hosted accounts.
     ///

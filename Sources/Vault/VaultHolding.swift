@@ -9,7 +9,7 @@ package import StorePort
 
 /// Participants that contain a vault.
 package protocol VaultHolding: Participants where SharedRow == SessionID {
-    var vault: Vault { get set }
+    var vault: Vault { get }
     /// Whether a remote device is published under an id; hosted devices get other ids.
     var isPublished: (DeviceID) -> Bool { get }
 }

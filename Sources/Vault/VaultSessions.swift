@@ -20,7 +20,7 @@ extension Vault {
     package func holds(_ device: DeviceID) -> Bool { sessionCache.holds(device) }
 
     /// Forgets the device, the sessions and the latches of an account. The rows are the caller's.
-    package mutating func forget(_ account: AccountID) {
+    package func forget(_ account: AccountID) {
         sessionCache.forget(account)
         latches.forget(account)
         conversations = conversations.filter { $0.first != account && $0.second != account }
@@ -29,49 +29,49 @@ extension Vault {
     // MARK: The person's own device
 
     /// Loads the device of a sidecar's person, or makes it and appends the change that stores it.
-    package mutating func ownDevice(_ now: Timestamp, _ changes: inout [StoreChange]) throws -> HostedDevice {
+    package func ownDevice(_ now: Timestamp, _ changes: inout [StoreChange]) throws -> HostedDevice {
         try sessionCache.device(for: .own, now: now, avoiding: { _ in false }, &changes)
     }
 
     /// The sessions with a device, from memory or from the store; nil if there are none.
-    package mutating func session(_ id: SessionID) throws(StoreError) -> SessionBox? { try sessionCache.session(id) }
+    package func session(_ id: SessionID) throws(StoreError) -> SessionBox? { try sessionCache.session(id) }
 
     /// Adds a session that was begun with a device elsewhere. An earlier session can still receive.
-    package mutating func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
+    package func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
         try sessionCache.adopt(session, as: id)
     }
 
     /// Undoes ``adopt(_:as:)``.
     ///
     /// - Parameter box: the sessions before it.
-    package mutating func restore(_ box: SessionBox?, as id: SessionID) { sessionCache.restore(box, as: id) }
+    package func restore(_ box: SessionBox?, as id: SessionID) { sessionCache.restore(box, as: id) }
 
     /// Has the state of a session written with the batch. Called before a ratchet steps.
-    package mutating func markDirty(_ id: SessionID) { sessionCache.markDirty(id) }
+    package func markDirty(_ id: SessionID) { sessionCache.markDirty(id) }
 
     /// Drops sessions from memory, so that they are read from the store again.
-    package mutating func drop(_ ids: some Sequence<SessionID>) { sessionCache.drop(ids) }
+    package func drop(_ ids: some Sequence<SessionID>) { sessionCache.drop(ids) }
 
     // MARK: Latches
 
     /// Notes that a conversation is latched.
     ///
     /// - Returns: whether it was not.
-    package mutating func noteLatched(_ conversation: ConversationID) -> Bool {
+    package func noteLatched(_ conversation: ConversationID) -> Bool {
         conversations.insert(conversation).inserted
     }
 
     /// Notes that a conversation is not latched any more.
     ///
     /// - Returns: whether it was.
-    package mutating func noteUnlatched(_ conversation: ConversationID) -> Bool {
+    package func noteUnlatched(_ conversation: ConversationID) -> Bool {
         conversations.remove(conversation) != nil
     }
 
     // MARK: Lines at rest
 
     /// Seals an opened line until it is written to the client.
-    package mutating func seal(line: [UInt8], sequence: UInt64) throws -> [UInt8] {
+    package func seal(line: [UInt8], sequence: UInt64) throws -> [UInt8] {
         try sessionCache.seal(line: line, sequence: sequence)
     }
 
@@ -87,12 +87,12 @@ extension Vault {
     }
 
     /// 64 random bits.
-    package mutating func randomNumber() -> UInt64 { sessionCache.randomNumber() }
+    package func randomNumber() -> UInt64 { sessionCache.randomNumber() }
 
     /// 32 random bytes for a client to sign.
-    package mutating func makeNonce() -> [UInt8] { randomBytes(32) }
+    package func makeNonce() -> [UInt8] { randomBytes(32) }
 
-    package mutating func randomBytes(_ count: Int) -> [UInt8] {
+    package func randomBytes(_ count: Int) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
         bytes.withUnsafeMutableBytes { sessionCache.random.fill($0) }
         return bytes

@@ -41,7 +41,7 @@ package struct IRCParticipants {
         var relayedAt: UInt64?
     }
 
-    package var vault: Vault
+    package let vault: Vault
     let rooms: RoomTable
     let openedMessages: OpenedMessages
     let outbox: OutboxTables
@@ -120,7 +120,7 @@ package struct IRCParticipants {
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
-        var vault = try Vault(
+        let vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
         (self.rooms, self.openedMessages, self.outbox) = (rooms, openedMessages, outbox)
@@ -137,7 +137,7 @@ package struct IRCParticipants {
         case .sidecar(let cache):
             self.role = .sidecar(
                 try OwnDevice(
-                    Self.ownDevice(&vault, now, &changes), sealer: sealer, store: vault.store, latches: latches,
+                    Self.ownDevice(vault, now, &changes), sealer: sealer, store: vault.store, latches: latches,
                     cache: cache, &changes))
         }
         self.vault = vault
@@ -153,7 +153,7 @@ package struct IRCParticipants {
 
     /// Loads the person's own device, or makes it.
     private static func ownDevice(
-        _ vault: inout Vault, _ now: Timestamp, _ changes: inout [StoreChange]
+        _ vault: Vault, _ now: Timestamp, _ changes: inout [StoreChange]
     ) throws(StoreError) -> HostedDevice {
         do {
             return try vault.ownDevice(now, &changes)

@@ -14,7 +14,7 @@ package import Vault
 
 /// The state behind the store of a JSON gateway. One thread at a time uses it.
 package struct JSONParticipants {
-    package var vault: Vault
+    package let vault: Vault
     package let directory: GatewayDirectory
     package var mailboxes: Mailboxes
     var messageIDs: IDSequence
@@ -50,7 +50,7 @@ package struct JSONParticipants {
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
-        var vault = try Vault(
+        let vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
         vault.historyRetention = historyRetention
