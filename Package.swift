@@ -66,6 +66,8 @@ let package = Package(
             name: "CLibcrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
         .systemLibrary(
             name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
+        .systemLibrary(
+            name: "CJemalloc", pkgConfig: "jemalloc", providers: [.apt(["libjemalloc-dev"]), .brew(["jemalloc"])]),
         library("DoubleRatchet", ["CLibcrypto", "CSodium", crypto]),
         library("OMEMO", ["DoubleRatchet"]),
         library("Envelope", [nioCore]),
@@ -137,7 +139,7 @@ let package = Package(
         .executableTarget(
             name: "pawl",
             dependencies: [
-                "CommitLoop",
+                .target(name: "CJemalloc", condition: .when(platforms: [.linux])), "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
                 "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient",

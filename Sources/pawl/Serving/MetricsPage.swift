@@ -49,6 +49,11 @@ struct MetricsPage {
             "pawl_store_failed_commits_total", "Commits that failed.", "counter",
             [("", gateway.health.failedCommits)])
         family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.front.waitingJobs)])
+        guard let memory = Allocator.memory else { return }
+        family("pawl_memory_allocated_bytes", "Memory that the program uses.", "gauge", [("", memory.allocated)])
+        family(
+            "pawl_memory_resident_bytes", "The same with what its allocator keeps for later.", "gauge",
+            [("", memory.resident)])
     }
 
     /// Adds the totals of requests.
