@@ -22,7 +22,9 @@ package final class SessionBox {
 }
 
 /// Loads, makes and seals devices and sessions.
-package struct SessionCache {
+///
+/// An object: a member of ``Vault`` that is a value is copied to be read.
+package final class SessionCache {
     /// Ours: sessions in memory, about 1 KB each. Further ones are loaded from the store when they are needed.
     static var sessionLimit: Int { 50_000 }
 
@@ -49,7 +51,7 @@ package struct SessionCache {
     // MARK: Devices
 
     /// Loads the stored devices.
-    package mutating func adopt(_ rows: [DeviceRow]) throws(StoreError) {
+    package func adopt(_ rows: [DeviceRow]) throws(StoreError) {
         for row in rows {
             do {
                 var bytes = try sealer.open(row.sealedIdentity, label: Self.label(row.id))
@@ -75,7 +77,7 @@ package struct SessionCache {
     /// The device of an account, made if there is none; then the change that stores it is appended.
     ///
     /// - Parameter isTaken: whether an id belongs to a remote device; a new device never gets such an id.
-    package mutating func device(
+    package func device(
         for account: AccountID, now: Timestamp, avoiding isTaken: (DeviceID) -> Bool, _ changes: inout [StoreChange]
     ) throws -> HostedDevice {
         if let device = devices[account] { return device }
@@ -101,7 +103,7 @@ package struct SessionCache {
         return device
     }
 
-    package mutating func forget(_ account: AccountID) {
+    package func forget(_ account: AccountID) {
         guard let device = devices.removeValue(forKey: account) else { return }
         owners[device.id] = nil
         sessions = sessions.filter { $0.key.owner != device.id && $0.key.peer != device.id }
@@ -123,7 +125,7 @@ package struct SessionCache {
     }
 
     /// The sessions with a device, from memory or from the store; nil if there are none.
-    package mutating func session(_ id: SessionID) throws(StoreError) -> SessionBox? {
+    package func session(_ id: SessionID) throws(StoreError) -> SessionBox? {
         if let box = sessions[id] { return box }
         guard let row = try store.session(id) else { return nil }
         do {
@@ -137,7 +139,7 @@ package struct SessionCache {
         }
     }
 
-    private mutating func keep(_ box: SessionBox, _ id: SessionID) {
+    private func keep(_ box: SessionBox, _ id: SessionID) {
         if sessions.count >= Self.sessionLimit { sessions = sessions.filter { dirty.contains($0.key) } }
         sessions[id] = box
     }
@@ -147,13 +149,13 @@ package struct SessionCache {
     ///
     /// A device cannot have a session with itself: its conversation with itself gets a second identity, for this
     /// session only.
-    package mutating func pair(_ sender: HostedDevice, _ recipient: HostedDevice, in shard: Shard) throws {
+    package func pair(_ sender: HostedDevice, _ recipient: HostedDevice, in shard: Shard) throws {
         guard sender === recipient else { return try pair(sender, recipient, in: shard, identity: recipient.identity) }
         let twin = IdentityKeyPair(random: &random)
         try pair(sender, recipient, in: shard, identity: twin)
     }
 
-    private mutating func pair(
+    private func pair(
         _ sender: HostedDevice, _ recipient: HostedDevice, in shard: Shard, identity: borrowing IdentityKeyPair
     ) throws {
         let signed = SignedPreKey(id: 1, identity: identity, random: &random)
@@ -188,7 +190,7 @@ package struct SessionCache {
     }
 
     /// Adds a session that was begun with a remote device. An earlier session can still receive.
-    package mutating func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
+    package func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
         // An unreadable row is replaced, like one of another identity.
         if let box = try? self.session(id), box.sessions.peerIdentity == session.peerIdentity {
             box.sessions.begin(session)
@@ -203,23 +205,23 @@ package struct SessionCache {
     /// Undoes ``adopt(_:as:)``.
     ///
     /// - Parameter box: the sessions before it.
-    package mutating func restore(_ box: SessionBox?, as id: SessionID) {
+    package func restore(_ box: SessionBox?, as id: SessionID) {
         if let box, sessions[id] === box { return _ = box.sessions.abandon() }
         sessions[id] = box
         if box == nil { dirty.remove(id) }
     }
 
-    package mutating func markDirty(_ id: SessionID) { dirty.insert(id) }
+    package func markDirty(_ id: SessionID) { dirty.insert(id) }
 
     /// 64 random bits.
-    package mutating func randomNumber() -> UInt64 {
+    package func randomNumber() -> UInt64 {
         var number: UInt64 = 0
         withUnsafeMutableBytes(of: &number) { random.fill($0) }
         return number
     }
 
     /// The rows of all sessions that changed, each as a group of its own.
-    package mutating func takeChanges() throws -> [(row: SessionID, group: ChangeGroup)] {
+    package func takeChanges() throws -> [(row: SessionID, group: ChangeGroup)] {
         var rows: [(row: SessionID, group: ChangeGroup)] = []
         rows.reserveCapacity(dirty.count)
         guard !dirty.isEmpty else { return rows }
@@ -238,7 +240,7 @@ package struct SessionCache {
     }
 
     /// Drops sessions from memory, so that they are read from the store again.
-    package mutating func drop(_ ids: some Sequence<SessionID>) {
+    package func drop(_ ids: some Sequence<SessionID>) {
         for id in ids {
             sessions[id] = nil
             dirty.remove(id)
@@ -246,14 +248,14 @@ package struct SessionCache {
     }
 
     /// Drops a device that was not committed.
-    package mutating func drop(device account: AccountID) {
+    package func drop(device account: AccountID) {
         guard let device = devices.removeValue(forKey: account) else { return }
         owners[device.id] = nil
     }
 
     // MARK: Lines at rest
 
-    package mutating func seal(line: [UInt8], sequence: UInt64) throws -> [UInt8] {
+    package func seal(line: [UInt8], sequence: UInt64) throws -> [UInt8] {
         try sealer.seal(line, label: "delivery \(sequence)", random: &random)
     }
 

@@ -60,7 +60,7 @@ package final class Vault {
     package var sharding: Sharding { store.sharding }
     let sealer: StorageSealer
     package let latches: LatchTable
-    var sessionCache: SessionCache
+    let sessionCache: SessionCache
     /// Conversations whose latch is raised, uncommitted ones included.
     var conversations: Set<ConversationID> = []
     /// The message that has raised the latch of a conversation, as long as it is the only one sealed there.

@@ -18,7 +18,7 @@ import Vault
         SessionCache(sealer: sealer, store: store, random: SeededGenerator(seed: seed))
     }
 
-    private func commit(_ sessionCache: inout SessionCache) throws {
+    private func commit(_ sessionCache: SessionCache) throws {
         _ = try store.commit(try sessionCache.takeChanges().map(\.group))
     }
 
@@ -63,14 +63,14 @@ import Vault
         let own = IdentityKeyPair(random: &random)
         let peer = IdentityKeyPair(random: &random)
         let (before, after) = (try session(own, peer, &random), try session(own, peer, &random))
-        var first = sessionCache(1)
+        let first = sessionCache(1)
         try first.adopt(try copy(before.own), as: id)
-        try commit(&first)
+        try commit(first)
         let onItsWay = try message([5], before.peer, &random)
         try first.adopt(try copy(after.own), as: id)
-        try commit(&first)
+        try commit(first)
 
-        var second = sessionCache(2)
+        let second = sessionCache(2)
         let box = try #require(try second.session(id))
         #expect(box.sessions.earlierCount == 1 && box.fence == 2)
         for (text, line) in [([5], onItsWay), ([6], try message([6], after.peer, &random))] as [([UInt8], [UInt8])] {
@@ -83,18 +83,18 @@ import Vault
     /// Who can write to the store cannot exchange rows: each opens in its own place, and a session with its own fence.
     @Test func rowsCannotBeExchanged() throws {
         let now = Timestamp(monotonic: 1, wall: 1)
-        var first = sessionCache(1)
+        let first = sessionCache(1)
         var made: [StoreChange] = []
         let names = [AccountID.services("alice"), .services("bob"), .services("carol")]
         let devices = try names.map { try first.device(for: $0, now: now, avoiding: { _ in false }, &made) }
         let ids = [1, 2].map { SessionID(owner: devices[0].id, peer: devices[$0].id, in: .only) }
         for other in devices.dropFirst() { try first.pair(devices[0], other, in: .only) }
-        try commit(&first)
+        try commit(first)
         let rows = try ids.map { try #require(try store.session($0)) }
         func opened(_ row: SessionRow) throws -> SessionBox? {
             let place = InMemoryStore()
             _ = try place.commit([[.putSession(row)]])
-            var sessionCache = SessionCache(sealer: sealer, store: place, random: SeededGenerator(seed: 3))
+            let sessionCache = SessionCache(sealer: sealer, store: place, random: SeededGenerator(seed: 3))
             return try sessionCache.session(row.id)
         }
         for (row, other) in [(rows[0], rows[1]), (rows[1], rows[0])] {
@@ -108,10 +108,10 @@ import Vault
         var stored = made.compactMap { change -> DeviceRow? in
             if case .rare(.putDevice(let row)) = change { row } else { nil }
         }
-        var second = sessionCache(2)
+        let second = sessionCache(2)
         try second.adopt(stored)
         (stored[0].sealedIdentity, stored[1].sealedIdentity) = (stored[1].sealedIdentity, stored[0].sealedIdentity)
-        var third = sessionCache(3)
+        let third = sessionCache(3)
         #expect(throws: StoreError.self) { try third.adopt(stored) }
     }
 
@@ -137,9 +137,9 @@ import Vault
         let own = IdentityKeyPair(random: &random)
         let peer = IdentityKeyPair(random: &random)
         let (before, after) = (try session(own, peer, &random), try session(own, peer, &random))
-        var sessionCache = sessionCache(1)
+        let sessionCache = sessionCache(1)
         try sessionCache.adopt(try copy(before.own), as: id)
-        try commit(&sessionCache)
+        try commit(sessionCache)
         let box = try #require(try sessionCache.session(id))
         let state = bytes(box)
         try sessionCache.adopt(try copy(after.own), as: id)
@@ -160,9 +160,9 @@ import Vault
         let peer = IdentityKeyPair(random: &random)
         let other = IdentityKeyPair(random: &random)
         let (before, after) = (try session(own, peer, &random), try session(own, other, &random))
-        var sessionCache = sessionCache(1)
+        let sessionCache = sessionCache(1)
         try sessionCache.adopt(try copy(before.own), as: id)
-        try commit(&sessionCache)
+        try commit(sessionCache)
         let box = try #require(try sessionCache.session(id))
         try sessionCache.adopt(try copy(after.own), as: id)
         #expect(try sessionCache.session(id)?.sessions.earlierCount == 0)

@@ -149,9 +149,11 @@ package struct FoundJob: Sendable {
 }
 
 /// A job for the participants. Jobs take effect in their order.
+///
+/// Large cases are indirect: jobs are moved and copied several times, and a unit of work has room for two replies.
 package enum IRCJob: Sendable {
-    case seal(SealJob)
-    case open(OpenJob)
+    indirect case seal(SealJob)
+    indirect case open(OpenJob)
     /// The backend has the message, and may have assigned an id.
     case acknowledged(id: UInt64, remoteID: String?)
     /// The backend has rejected the message, or it can no longer be sent.
@@ -159,25 +161,25 @@ package enum IRCJob: Sendable {
     /// Lines have been written to the client's socket.
     case delivered(sequences: [UInt64])
     /// An account has logged in again. The reply has its undelivered lines and unsent requests.
-    case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
+    indirect case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
     /// A connection can no longer send. Its unsent requests wait until its account logs in again.
     case left(ConnectionID)
     /// A connection has logged out of an account and no longer sends the account's requests.
-    case loggedOut(ConnectionID, AccountID)
+    indirect case loggedOut(ConnectionID, AccountID)
     /// A connection has lost its backend. Messages that their readers have not opened may be lost.
     case lost(ConnectionID)
     /// A connection without a login has ended.
-    case forget(AccountID, reason: String)
+    indirect case forget(AccountID, reason: String)
     /// An operator has lowered the latch of a conversation; the next protected message raises it again.
-    case reset(ConversationID)
+    indirect case reset(ConversationID)
     /// A job for the directory of a gateway in front. A sidecar refuses it.
-    case front(IRCFrontJob)
+    indirect case front(IRCFrontJob)
     /// A job for the person's own device. A gateway in front refuses it.
-    case sidecar(IRCSidecarJob)
+    indirect case sidecar(IRCSidecarJob)
     /// A message was sent or received end to end between two accounts: the conversation stays protected.
-    case protect(ConversationID, names: (first: String, second: String))
+    indirect case protect(ConversationID, names: (first: String, second: String))
     /// An operator's act on a request.
-    case act(RequestAct)
+    indirect case act(RequestAct)
     /// Changes that need no reply.
     case record([StoreChange])
     /// Time has passed.
@@ -309,14 +311,14 @@ package enum IRCSealFailure: Sendable {
 /// A reply of the participants, always after the commit.
 package enum IRCReply: DirectoryReply {
     /// - Parameter keys: requests with the room's key for its readers, to be sent first.
-    case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
+    indirect case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
     case sealFailed(ticket: UInt64, IRCSealFailure)
-    case opened(ticket: UInt64, Opened)
+    indirect case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
     /// The message that another connection had opened; nil if this connection has to submit its own job.
     case copied(ticket: UInt64, OpenedMessage?)
     /// Requests to send again, and opened lines that may not have been shown; often none.
-    case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
+    indirect case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has acknowledged a message, and the recipient's device has not opened it in time.
     case unopened(requestID: UInt64, target: String)
     /// `count` messages of this connection's account to a name have expired unsent.
@@ -327,13 +329,13 @@ package enum IRCReply: DirectoryReply {
     /// ``IRCJob/recover(connection:ticket:account:)``.
     case requestsWaiting
     /// A directory message for a capable client; `id` is that of its request.
-    case directory(id: UInt32, DirectoryMessage)
+    indirect case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
     /// A notice for the person behind the connection.
     case notice(String)
     /// A reply that only the connections of a sidecar get.
-    case sidecar(SidecarReply)
+    indirect case sidecar(SidecarReply)
 }
 
 /// A reply of the participants to a connection of a sidecar.

@@ -28,10 +28,19 @@ package struct IRCParticipants {
     package static var unopenedAge: Int64 { 20_000 }
 
     package struct InFlight {
+        /// What never changes. All copies share it, because an entry is copied several times until its request is done.
+        private final class Content {
+            let account: AccountID
+            let request: Request
+
+            init(_ account: AccountID, _ request: Request) { (self.account, self.request) = (account, request) }
+        }
+
         package var connection: ConnectionID?
-        package var account: AccountID
+        private let content: Content
+        package var account: AccountID { content.account }
         /// The committed request, which another connection of the account may send again.
-        package var request: Request
+        package var request: Request { content.request }
         package var acknowledgedAt: Int64?
         package var remoteID: String?
         var isOpened = false
@@ -39,6 +48,10 @@ package struct IRCParticipants {
         /// the latest.
         package var sealedAt: UInt64 = 0
         var relayedAt: UInt64?
+
+        init(connection: ConnectionID?, account: AccountID, request: Request) {
+            (self.connection, content) = (connection, Content(account, request))
+        }
     }
 
     package let vault: Vault

@@ -4,6 +4,7 @@
 import DequeModule
 package import NIOCore
 package import Protection
+import RequestQueue
 import Synchronization
 
 /// An opened message, shared by all connections that may show it.
@@ -116,20 +117,9 @@ package final class OpenedMessages: Sendable {
         package let bytes: [UInt8]
         package let room: AccountID
 
-        /// Compares eight bytes at a time, because it runs for every member's copy of every line.
+        /// Whether a line has the same bytes. It runs for every member's copy of every line.
         fileprivate func isSame(_ other: UnsafeRawBufferPointer) -> Bool {
-            guard bytes.count == other.count else { return false }
-            return bytes.withUnsafeBytes { mine in
-                var offset = 0
-                while offset + 8 <= mine.count {
-                    guard
-                        mine.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-                            == other.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-                    else { return false }
-                    offset += 8
-                }
-                return mine[offset...].elementsEqual(other[offset...])
-            }
+            bytes.withUnsafeBytes { $0.isSame(as: other) }
         }
     }
 

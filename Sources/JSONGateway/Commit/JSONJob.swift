@@ -11,30 +11,32 @@ package import StorePort
 package import Vault
 
 /// A job for the participants. Jobs take effect in their order.
+///
+/// Large cases are indirect: jobs are moved and copied several times, and a unit of work has room for two replies.
 package enum JSONJob: Sendable {
     /// Seals a message for a backend that keeps history.
-    case seal(SealMessageJob)
+    indirect case seal(SealMessageJob)
     /// Looks up an earlier write.
-    case find(FindWriteJob)
+    indirect case find(FindWriteJob)
     /// Queues a write, and seals its text.
-    case write(WriteJob)
+    indirect case write(WriteJob)
     /// An event for the queue, such as the end of an attempt.
     case queue(MachineEvent)
     /// The time that the last ``JSONReply/turn(_:)`` named has come.
     case wake
     /// Opens envelopes from the history of such a backend.
-    case open(OpenMessagesJob)
+    indirect case open(OpenMessagesJob)
     /// The backend has rejected a message: if no other was sealed in its conversation, the latch is lowered.
-    case refused(ConversationID, MessageID)
+    indirect case refused(ConversationID, MessageID)
     /// A message was sent or received end to end between two accounts: the conversation stays protected.
-    case protect(ConversationID, names: (first: String, second: String))
+    indirect case protect(ConversationID, names: (first: String, second: String))
     /// An operator has lowered the latch of a conversation; the next protected message raises it again.
-    case reset(ConversationID)
+    indirect case reset(ConversationID)
     /// Challenges a connection to prove its device.
     case challenge(ConnectionID)
-    case directory(DirectoryJob)
+    indirect case directory(DirectoryJob)
     /// A call about mailboxes or blobs.
-    case mail(MailJob)
+    indirect case mail(MailJob)
     /// Changes that need no reply.
     case record([StoreChange])
     /// Time has passed.
@@ -54,23 +56,23 @@ package enum JSONJob: Sendable {
 
 /// A reply of the participants, always after the commit.
 package enum JSONReply: DirectoryReply {
-    case sealed(ticket: UInt64, SealedEnvelope)
+    indirect case sealed(ticket: UInt64, SealedEnvelope)
     case sealFailed(ticket: UInt64, SealFailure)
     /// The earlier write; nil if the queue knows none.
-    case foundWrite(KnownWrite?)
+    indirect case foundWrite(KnownWrite?)
     /// A write was refused, or is committed and answered at once, or is one that was queued before.
     ///
     /// A write whose client waits for its outcome has no other reply.
-    case queued(RequestToken, Result<KnownWrite, ExchangeRefusal>)
+    indirect case queued(RequestToken, Result<KnownWrite, ExchangeRefusal>)
     /// For the part of the program that sends the queue's requests, see ``JSONParticipants/sender``.
-    case turn(QueueTurn)
+    indirect case turn(QueueTurn)
     /// - Parameter outcomes: in the order of ``OpenMessagesJob/items``.
     case opened(ticket: UInt64, [OpenOutcome])
     /// A message of the directory, as the answer to the client's request of this number.
-    case directory(id: UInt32, DirectoryMessage)
+    indirect case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
-    case mail(id: UInt32, MailAnswer)
+    indirect case mail(id: UInt32, MailAnswer)
 }
 
 extension JSONReply {
