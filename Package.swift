@@ -45,6 +45,8 @@ let package = Package(
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
         .library(name: "RequestQueue", targets: ["RequestQueue", "SQLiteQueue"]),
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
+        .library(name: "TransportsClient", targets: ["TransportsClient"]),
+        .library(name: "TransportsService", targets: ["TransportsService"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
@@ -75,6 +77,9 @@ let package = Package(
         library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
         library("QRCode", []),
+        // The interface between transports in Swift and in other languages: a header, and the check of its layout.
+        .target(name: "CTransports"),
+        library("TransportCodec", [nioCore]),
         // Floor 1: domain. No socket, thread, file, clock, logger or random source, here and on floor 2.
         library("RequestQueue", [deque, heap], exclude: ["QUEUE.md"]),
         library("Protection", ["Envelope", "RequestQueue"]),
@@ -131,6 +136,17 @@ let package = Package(
                 "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
+        library("TransportsCore", ["CTransports", "TransportCodec", crypto, nioCore, nioWebSocket]),
+        library(
+            "TransportsClient",
+            [
+                "CTransports", "TransportCodec", "TransportsCore", nioCore, nioHTTP1, nioPosix, nioSSL, nioWebSocket,
+            ]),
+        library(
+            "TransportsService",
+            [
+                "CTransports", "TransportCodec", "TransportsCore", nioCore, nioHTTP1, nioPosix, nioSSL, nioWebSocket,
+            ]),
         // Floor 4: the program.
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
@@ -242,6 +258,12 @@ let package = Package(
                 nioPosix,
             ]),
         tests("TidyTests", []),
+        tests(
+            "TransportsTests",
+            [
+                "CTransports", "PeerKit", "TestKit", "TransportCodec", "TransportsClient", "TransportsCore",
+                "TransportsService", nioSSL,
+            ]),
         tests(
             "IRCServerTests",
             [
