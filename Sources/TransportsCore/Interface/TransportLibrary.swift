@@ -42,10 +42,13 @@ public final class TransportLibrary: Sendable {
         guard digests.contains(digest) else {
             throw .unavailable(reason: "\(path) has the digest \(digest), which is not allowed")
         }
-        let known = Self.loaded.withLock { $0[digest] }
-        handle = if let known { known } else { try Self.load(bytes, path) }
-        let handle = handle
-        Self.loaded.withLock { $0[digest] = $0[digest] ?? handle }
+        // Under the lock: two threads that load the same bytes get one library.
+        handle = try Self.loaded.withLock { (loaded) throws(TesseractError) in
+            if let known = loaded[digest] { return known }
+            let new = try Self.load(bytes, path)
+            loaded[digest] = new
+            return new
+        }
         let version: @convention(c) () -> UInt32 = try function("pawl_transports_abi")
         guard version() == UInt32(PAWL_TRANSPORTS_ABI) else {
             throw .incompatible(
@@ -99,7 +102,10 @@ public final class TransportLibrary: Sendable {
         #if os(Linux)
             let descriptor = pawl_memory_file()
             guard descriptor >= 0 else { throw .unavailable(reason: "no memory for a library") }
-            defer { close(descriptor) }
+            // The loader knows libraries by name: while this one is loaded, no other may get its descriptor and with that
+            // its name. So the descriptor stays open.
+            var isLoaded = false
+            defer { if !isLoaded { close(descriptor) } }
             do {
                 try FileHandle(fileDescriptor: descriptor, closeOnDealloc: false).write(contentsOf: bytes)
             } catch {
@@ -113,6 +119,9 @@ public final class TransportLibrary: Sendable {
             // The loader's message names the copy and not the path.
             throw .incompatible(reason: "\(path) is no library that can be loaded")
         }
+        #if os(Linux)
+            isLoaded = true
+        #endif
         return Handle(pointer: handle)
     }
 }
