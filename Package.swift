@@ -258,11 +258,13 @@ let package = Package(
                 nioPosix,
             ]),
         tests("TidyTests", []),
+        .target(name: "CMyTransport", dependencies: ["CTransports"], path: "Tests/CMyTransport"),
         tests(
             "TransportsTests",
             [
-                "CTransports", "PeerKit", "TestKit", "TransportCodec", "TransportsClient", "TransportsCore",
-                "TransportsService", nioSSL,
+                "CMyTransport", "CTransports", "PeerKit", "TestKit", "TransportCodec", "TransportsClient",
+                "TransportsCore",
+                "TransportsService", nioCore, nioSSL,
             ]),
         tests(
             "IRCServerTests",

@@ -11,14 +11,23 @@ enum Kind: String, CaseIterable, CustomTestStringConvertible {
     case memory, unix, tls, webSocket, webSocketTLS
     /// In memory, with both sides wrapped in the C interface.
     case interface
+    /// Both sides in Rust, loaded at run time; in Rust, linked.
+    case rustLoaded, rustLinked
+    /// One side in Rust, the other in Swift.
+    case rustClient, rustService
 
     var testDescription: String { rawValue }
 
     /// Those that can run here.
-    static var available: [Kind] { allCases }
-
-    /// Whether the connection allows several exchanges at once.
-    var isConcurrent: Bool { self != .interface }
+    static var available: [Kind] {
+        allCases.filter { kind in
+            switch kind {
+            case .memory, .unix, .tls, .webSocket, .webSocketTLS, .interface: true
+            case .rustLoaded, .rustClient, .rustService: RustLibrary.isThere
+            case .rustLinked: RustLibrary.isLinked
+            }
+        }
+    }
 }
 
 /// A bound service and a transport that reaches it.
@@ -52,6 +61,8 @@ struct Rig: Sendable {
             return try await Rig(
                 TransportsClient.UnixTransport(path: path, limits: limits),
                 TransportsService.UnixTransport(path: path, limits: limits), processor, scratch)
+        case .rustLoaded, .rustLinked, .rustClient, .rustService:
+            return try await rust(kind, scratch.file("service.sock"), processor, limits, scratch)
         case .tls:
             let tls = try TLSFiles(scratch)
             let service = try TransportsService.TCPTransport(
@@ -83,6 +94,30 @@ struct Rig: Sendable {
                             host: "127.0.0.1", port: port, path: "/transport", tls: tls?.service, limits: limits), $0)
                 }, scratch: scratch)
         }
+    }
+
+    private static func rust(
+        _ kind: Kind, _ path: String, _ processor: TransportProcessor, _ limits: TransportLimits,
+        _ scratch: ScratchDirectory
+    ) async throws -> Rig {
+        let text = "\(path)\n\(limits.message)"
+        let configuration = Data(text.utf8)
+        func client() throws -> any TransportsClient.Transport {
+            kind == .rustLinked
+                ? try LinkedClientTransport(configuration: text, limits: limits)
+                : try TransportsClient.LoadedTransport(
+                    library: RustLibrary.load(), configuration: configuration, limits: limits)
+        }
+        func service() throws -> any TransportsService.Transport {
+            kind == .rustLinked
+                ? try LinkedServiceTransport(configuration: text, limits: limits)
+                : try TransportsService.LoadedTransport(
+                    library: RustLibrary.load(), configuration: configuration, limits: limits)
+        }
+        return try await Rig(
+            kind == .rustService ? TransportsClient.UnixTransport(path: path, limits: limits) : client(),
+            kind == .rustClient ? TransportsService.UnixTransport(path: path, limits: limits) : service(),
+            processor, scratch)
     }
 
     private init(

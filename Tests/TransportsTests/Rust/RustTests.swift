@@ -1,0 +1,111 @@
+import Foundation
+import TestKit
+import Testing
+import TransportsClient
+import TransportsCore
+
+/// The Rust side of the interface: panics, futures that wake themselves, cancellation, and what is left behind.
+@Suite(.enabled(if: RustLibrary.isThere), .serialized) struct RustTests {
+    private static func trouble() throws -> LoadedTransport {
+        try LoadedTransport(library: RustLibrary.load(), configuration: Data("trouble".utf8))
+    }
+
+    private static func ask(_ word: String) async throws -> Result<Data, TesseractError> {
+        try await trouble().connect(proto: "p").exchange(request: Data(word.utf8))
+    }
+
+    /// B2, 1: the original aborted when the id of an exported transport was asked.
+    @Test func theIDOfAnExportedTransportCanBeAsked() async throws {
+        #expect(try Self.trouble().id == "trouble")
+        #expect(await (try Self.trouble()).status(proto: "p") == .ready)
+    }
+
+    @Test func aPanicInEveryFunctionIsAnError() async throws {
+        for configuration in ["panic", "trouble-id"] {
+            #expect(throws: TesseractError.panic(reason: configuration == "panic" ? "the constructor panics" : "no id"))
+            {
+                try LoadedTransport(library: RustLibrary.load(), configuration: Data(configuration.utf8))
+            }
+        }
+        let transport = try Self.trouble()
+        #expect(await transport.status(proto: "panic") == .error(.panic(reason: "no status")))
+        #expect(await transport.status(proto: "panic-later") == .error(.panic(reason: "no status later")))
+        let failed = transport.connect(proto: "panic")
+        #expect(await failed.exchange(request: Data()) == .failure(.panic(reason: "no connection")))
+        #expect(try await Self.ask("panic-in-send") == .failure(.panic(reason: "no send")))
+        #expect(try await Self.ask("panic") == .failure(.panic(reason: "no receive")))
+        #expect(try await Self.ask("panic-later") == .failure(.panic(reason: "no receive later")))
+        #expect(try await Self.ask("still there") == .success(Data("still there".utf8)))
+    }
+
+    @Test func aConstructorsErrorHasItsOwnCode() throws {
+        #expect(throws: TesseractError.custom(code: 1, reason: "the configuration is the path of a socket")) {
+            try LoadedTransport(library: RustLibrary.load())
+        }
+    }
+
+    @Test func statusesAndTheirTextsArriveWhole() async throws {
+        let transport = try Self.trouble()
+        #expect(await transport.status(proto: "unavailable") == .unavailable("not here\0 ~~~ :: 🐢"))
+        #expect(await transport.status(proto: "error") == .error(.custom(code: 5, reason: "failed")))
+    }
+
+    /// B2, 2: the original deadlocked when a future woke itself inside `poll`.
+    @Test func aFutureThatWakesItselfIsPolledAgain() async throws {
+        #expect(try await Self.ask("yield") == .success(Data("yielded".utf8)))
+    }
+
+    /// B2, 3: the original polled a finished future when it was woken again.
+    @Test func aWakeAfterTheEndDoesNothing() async throws {
+        for _ in 0..<50 { #expect(try await Self.ask("wake-later") == .success(Data("woken".utf8))) }
+    }
+
+    /// B2, 12: the latest waker counts.
+    @Test func aFutureIsCompletedByAnotherThread() async throws {
+        let transport = try Self.trouble()
+        let count = await withTaskGroup(of: Bool.self) { group in
+            for _ in 0..<16 {
+                group.addTask {
+                    let reply = await transport.connect(proto: "p").exchange(request: Data("from-a-thread".utf8))
+                    return reply == .success(Data("from a thread".utf8))
+                }
+            }
+            return await group.reduce(0) { $0 + ($1 ? 1 : 0) }
+        }
+        #expect(count == 16)
+    }
+
+    /// B2, 4: in the original a future lived on after nothing waited for it.
+    @Test func aCancelledFutureIsDropped() async throws {
+        let transport = try Self.trouble()
+        let tasks = (0..<20).map { number in
+            Task {
+                if number.isMultiple(of: 2) { return await transport.status(proto: "forever").isReady }
+                let connection = transport.connect(proto: "p")
+                return await connection.exchange(request: Data("forever".utf8)).isSuccess
+            }
+        }
+        try await eventuallyAsync("all futures wait") { try RustLibrary.live(1) == 20 }
+        for task in tasks { task.cancel() }
+        for task in tasks { #expect(await !task.value) }
+        #expect(try RustLibrary.live(1) == 0)
+    }
+
+    @Test func everyBufferIsFreed() async throws {
+        let connection = try Self.trouble().connect(proto: "p")
+        for number in 0..<2000 {
+            let text = Data("text \(number)".utf8)
+            #expect(await connection.exchange(request: text) == .success(text))
+        }
+        #expect(try await Self.ask("nothing") == .success(Data()))
+        #expect(try RustLibrary.live(0) == 0)
+    }
+}
+
+/// `Tests/run` builds the Rust transports and says that they have to be there; elsewhere they may be missing.
+@Suite struct RustPresenceTests {
+    @Test func theRustTransportsAreThereIfTheyHaveToBe() {
+        if RustLibrary.isRequired { #expect(RustLibrary.isThere && RustLibrary.isLinked) }
+        #expect(Kind.available.contains(.rustLinked) == RustLibrary.isLinked)
+    }
+}
