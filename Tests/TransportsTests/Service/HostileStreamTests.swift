@@ -1,0 +1,277 @@
+import Foundation
+import Glibc
+import NIOCore
+import PeerKit
+import TestKit
+import Testing
+import TransportCodec
+import TransportsClient
+import TransportsCore
+import TransportsService
+
+/// Peers that do not follow the protocol, on a Unix socket.
+@Suite struct HostileStreamTests {
+    /// A client that writes any bytes.
+    private final class RawClient {
+        private let descriptor: Int32
+        private var reader = FrameReader(limit: 1 << 20)
+
+        init(_ path: String) throws {
+            descriptor = try connected(path)
+        }
+
+        deinit { close(descriptor) }
+
+        func write(_ frames: Frame...) {
+            var buffer = ByteBuffer()
+            for frame in frames { frame.write(to: &buffer) }
+            write(Array(buffer.readableBytesView))
+        }
+
+        func write(_ bytes: [UInt8]) { _ = send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL)) }
+
+        /// The next frame, or nil at the end of the connection.
+        func next() async throws -> Frame? {
+            while true {
+                if let frame = try reader.next() { return frame }
+                var bytes = [UInt8](repeating: 0, count: 4096)
+                let count = recv(descriptor, &bytes, bytes.count, Int32(MSG_DONTWAIT))
+                if count == 0 { return nil }
+                if count > 0 {
+                    reader.append(ByteBuffer(bytes: bytes.prefix(count)))
+                } else if errno == EAGAIN {
+                    try await Task.sleep(for: .milliseconds(1))
+                } else {
+                    return nil
+                }
+            }
+        }
+    }
+
+    private static func connected(_ path: String) throws -> Int32 {
+        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+        let address = try SocketAddress(unixDomainSocketPath: path)
+        try #require(address.withSockAddr { connect(descriptor, $0, socklen_t($1)) } == 0)
+        return descriptor
+    }
+
+    private static func hello(_ proto: String = "test/1", version: UInt8 = Frame.version) -> Frame {
+        .hello(version: version, proto: ByteBuffer(string: proto))
+    }
+
+    private let scratch: ScratchDirectory
+    private var path: String { scratch.file("s") }
+
+    init() throws { scratch = try ScratchDirectory() }
+
+    private func serve(_ limits: TransportLimits = TransportLimits()) async throws -> any BoundTransport {
+        let bound = TransportsService.UnixTransport(path: path, limits: limits).bind(processor: Workshop().processor)
+        try await bound.ready().get()
+        return bound
+    }
+
+    private func isAlive() async -> Bool {
+        await TransportsClient.UnixTransport(path: path).status(proto: Workshop.proto) == .ready
+    }
+
+    @Test func whatIsNoGreetingEndsTheConnection() async throws {
+        let bound = try await serve()
+        let text = ByteBuffer(string: "x")
+        for frames: [Frame] in [
+            [.request(id: 1, text)], [.cancel(id: 1)], [.welcome(version: 1)], [.drain], [.reply(id: 1, text)],
+            [Self.hello("")], [Self.hello(String(repeating: "x", count: 129))],
+        ] {
+            let client = try RawClient(path)
+            for frame in frames { client.write(frame) }
+            #expect(try await client.next() == nil, "\(frames)")
+        }
+        for bytes: [UInt8] in [
+            Array("GET / HTTP/1.1\r\n\r\n".utf8), [0, 0, 0, 0], [0xFF, 0xFF, 0xFF, 0xFF], [0, 0, 1, 0],
+        ] {
+            let client = try RawClient(path)
+            client.write(bytes)
+            #expect(try await client.next() == nil, "\(bytes)")
+        }
+        #expect(await isAlive())
+        await bound.close()
+    }
+
+    @Test func anotherVersionIsToldOurs() async throws {
+        let bound = try await serve()
+        let client = try RawClient(path)
+        client.write(Self.hello(version: 2))
+        guard case .unavailable(let reason)? = try await client.next() else {
+            Issue.record("version 2 is welcome")
+            return
+        }
+        #expect(String(buffer: reason) == "the service speaks version 1 and not 2")
+        #expect(try await client.next() == nil)
+        await bound.close()
+    }
+
+    @Test func whatAClientMayNotSendAfterItsGreetingEndsTheConnection() async throws {
+        let bound = try await serve()
+        let text = ByteBuffer(string: "hold x")
+        for frames: [Frame] in [
+            [Self.hello()], [.request(id: 1, text), .request(id: 1, text)], [.reply(id: 1, text)], [.drain],
+            [.failure(id: 1, code: 1, reason: text)], [.unavailable(reason: text)],
+        ] {
+            let client = try RawClient(path)
+            client.write(Self.hello())
+            #expect(try await client.next() == .welcome(version: Frame.version))
+            for frame in frames { client.write(frame) }
+            #expect(try await client.next() == nil, "\(frames)")
+        }
+        #expect(await isAlive())
+        await bound.close()
+    }
+
+    @Test func aClientThatSaysNothingIsNotWaitedFor() async throws {
+        var limits = TransportLimits()
+        limits.handshake = .milliseconds(50)
+        let bound = try await serve(limits)
+        let (silent, slow) = (try RawClient(path), try RawClient(path))
+        slow.write([0, 0, 0, 16, 1])
+        #expect(try await silent.next() == nil)
+        #expect(try await slow.next() == nil)
+        await bound.close()
+    }
+
+    @Test func connectionsAndRequestsAreBounded() async throws {
+        var limits = TransportLimits()
+        (limits.connections, limits.inFlight) = (2, 2)
+        let bound = try await serve(limits)
+        let (first, second) = (try RawClient(path), try RawClient(path))
+        for client in [first, second] {
+            client.write(Self.hello())
+            #expect(try await client.next() == .welcome(version: Frame.version))
+        }
+        let third = try RawClient(path)
+        third.write(Self.hello())
+        #expect(try await third.next() == nil)
+        let held = ByteBuffer(string: "hold a")
+        first.write(.request(id: 1, held), .request(id: 2, held), .request(id: 3, held))
+        #expect(try await first.next() == .failure(id: 3, code: TesseractError.busy.code, reason: ByteBuffer()))
+        // A cancelled request makes room.
+        first.write(.cancel(id: 1), .request(id: 4, ByteBuffer(string: "echo")))
+        #expect(try await first.next() == .reply(id: 4, ByteBuffer(string: "echo")))
+        await bound.close()
+    }
+
+    @Test func anEndInsideARequestEndsNothingElse() async throws {
+        let bound = try await serve()
+        var buffer = ByteBuffer()
+        Self.hello().write(to: &buffer)
+        Frame.request(id: 1, ByteBuffer(string: "echo")).write(to: &buffer)
+        let bytes = Array(buffer.readableBytesView)
+        for count in 0..<bytes.count {
+            let client = try RawClient(path)
+            client.write(Array(bytes.prefix(count)))
+        }
+        #expect(await isAlive())
+        await bound.close()
+    }
+
+    /// A service that sends what it may not send: the request fails, and nothing else happens.
+    @Test(arguments: [
+        [Frame.welcome(version: 2)], [.drain, .hello(version: 1, proto: ByteBuffer())], [.reply(id: 1, ByteBuffer())],
+        [.welcome(version: 1), .reply(id: 99, ByteBuffer())], [.welcome(version: 1), .welcome(version: 1)],
+        [.welcome(version: 1), .request(id: 1, ByteBuffer())], [.welcome(version: 1), .cancel(id: 1)],
+        [.welcome(version: 1), .unavailable(reason: ByteBuffer())],
+    ])
+    func aServiceThatDoesNotFollowTheProtocolIsLeft(_ frames: [Frame]) async throws {
+        let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(listener) }
+        let address = try SocketAddress(unixDomainSocketPath: path)
+        try #require(address.withSockAddr { systemBind(listener, $0, socklen_t($1)) } == 0 && listen(listener, 1) == 0)
+        let connection = TransportsClient.UnixTransport(path: path).connect(proto: "p")
+        let reply = Task { await connection.exchange(request: Data("x".utf8)) }
+        let accepted = await withCheckedContinuation { continuation in
+            Thread.detachNewThread { continuation.resume(returning: accept(listener, nil, nil)) }
+        }
+        defer { close(accepted) }
+        var buffer = ByteBuffer()
+        for frame in frames { frame.write(to: &buffer) }
+        let bytes = Array(buffer.readableBytesView)
+        _ = send(accepted, bytes, bytes.count, Int32(MSG_NOSIGNAL))
+        let result = await reply.value
+        guard case .failure(.weird) = result else {
+            Issue.record("\(result)")
+            return
+        }
+        #expect((try? await connection.exchange(request: Data()).get()) == nil)
+    }
+
+    /// The socket is its owner's, is there once, and is removed at the end.
+    @Test func theSocketFileIsItsOwners() async throws {
+        let bound = try await serve()
+        var information = stat()
+        #expect(lstat(path, &information) == 0 && information.st_mode & 0o777 == 0o600)
+        let second = TransportsService.UnixTransport(path: path).bind(processor: Workshop().processor)
+        #expect(await second.ready().failure == .unavailable(reason: "another process listens on \(path)"))
+        #expect(await isAlive())
+        await bound.close()
+        #expect(lstat(path, &information) != 0)
+        // What a dead process left is replaced; other files are not.
+        let dead = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+        let address = try SocketAddress(unixDomainSocketPath: path)
+        #expect(address.withSockAddr { systemBind(dead, $0, socklen_t($1)) } == 0)
+        close(dead)
+        await (try await serve()).close()
+        try scratch.write("s", "a file")
+        let third = TransportsService.UnixTransport(path: path).bind(processor: Workshop().processor)
+        #expect(await third.ready().failure != nil)
+        #expect(scratch.read("s") == "a file")
+    }
+
+    /// After the end of the bound transport no descriptor has the socket any more.
+    @Test func theEndClosesEverySocket() async throws {
+        var bound: (any BoundTransport)? = try await serve()
+        let clients = try (0..<5).map { _ in try RawClient(path) }
+        for client in clients {
+            client.write(Self.hello())
+            #expect(try await client.next() == .welcome(version: Frame.version))
+        }
+        #expect(bound != nil)
+        bound = nil
+        for client in clients { #expect(try await client.next() == nil) }
+        try await eventuallyAsync("no socket is left") {
+            try !String(contentsOfFile: "/proc/net/unix", encoding: .utf8).contains(path)
+        }
+    }
+
+    @Test func aWebPageMayNotConnectUnlessItIsListed() async throws {
+        let service = try TransportsService.WebSocketTransport(
+            host: "127.0.0.1", port: 0, path: "/t", origins: ["https://good.example"], tls: nil)
+        let bound = service.bind(processor: Workshop().processor)
+        let port = try #require(await TransportsService.WebSocketTransport.port(of: bound))
+        func status(_ path: String, _ origin: String?) async throws -> String {
+            let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+            defer { close(descriptor) }
+            let address = try SocketAddress(ipAddress: "127.0.0.1", port: port)
+            try #require(address.withSockAddr { connect(descriptor, $0, socklen_t($1)) } == 0)
+            let text =
+                "GET \(path) HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                + "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                + (origin.map { "Origin: \($0)\r\n" } ?? "") + "\r\n"
+            _ = send(descriptor, text, text.utf8.count, Int32(MSG_NOSIGNAL))
+            var bytes = [UInt8](repeating: 0, count: 12)
+            while true {
+                let count = recv(descriptor, &bytes, bytes.count, Int32(MSG_DONTWAIT))
+                if count >= 0 { return String(decoding: bytes.prefix(count), as: UTF8.self) }
+                if errno != EAGAIN { return "" }
+                try await Task.sleep(for: .milliseconds(1))
+            }
+        }
+        #expect(try await status("/t", nil) == "HTTP/1.1 101")
+        #expect(try await status("/t", "https://good.example") == "HTTP/1.1 101")
+        #expect(try await status("/t", "https://bad.example") == "")
+        #expect(try await status("/other", nil) == "")
+        await bound.close()
+    }
+}
+
+/// `bind` of the C library, which the suite's own names hide.
+private func systemBind(_ handle: Int32, _ address: UnsafePointer<sockaddr>, _ size: socklen_t) -> Int32 {
+    bind(handle, address, size)
+}
