@@ -195,8 +195,8 @@ let package = Package(
             dependencies: [
                 "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO", "Protection",
                 "RequestQueue", "RequestQueueClient",
-                "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, grdbSQLite,
-                nioCore, nioPosix, nioSSL,
+                "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient", "TransportsCore", "TransportsService",
+                "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
@@ -265,7 +265,7 @@ let package = Package(
                 "CMyTransport", "CTransports", "PeerKit", "TestKit", "TransportCodec", "TransportsClient",
                 "TransportsCore",
                 "TransportsService", nioCore, nioSSL,
-            ]),
+            ], exclude: ["README.md"]),
         tests(
             "IRCServerTests",
             [

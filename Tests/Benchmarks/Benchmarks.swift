@@ -11,6 +11,6 @@ struct Benchmarks: ParsableCommand {
         subcommands: [
             Tables.self, Load.self, RoomLoad.self, Idle.self, RelaySink.self, ByteRelay.self, RawSQLite.self,
             RatchetLoad.self, OMEMOLoad.self, QueueLoad.self, QueueShare.self, QueueSockets.self, RawQueue.self,
-            HistoryLoad.self, RawHistory.self, HTTPBackend.self,
+            HistoryLoad.self, RawHistory.self, HTTPBackend.self, TransportLoad.self,
         ])
 }

@@ -10,7 +10,7 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, rooms, persistence, queue, history, memory, accounts, sidecar, proxy, ratchet
+        case throughput, rooms, persistence, queue, history, memory, accounts, sidecar, proxy, ratchet, transports
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
@@ -19,6 +19,7 @@ struct Tables: ParsableCommand {
     @Option(help: "The h2load executable, of nghttp2.") var h2load: String?
     @Option(help: "The directory with the ratchet's peers.") var ratchetPeers: String?
     @Option(help: "The directory with the queue's peers.") var queuePeers: String?
+    @Option(help: "The library with the transports in Rust.") var rust: String?
     @Option(help: "An empty directory for stores and logs, on the file system to be measured.") var directory: String
     @Option(help: "Only this table.") var only: Name?
     @Flag(help: "A short run: the figures say less.") var quick = false
@@ -50,6 +51,8 @@ struct Tables: ParsableCommand {
                 try MemoryTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .ratchet:
                 try RatchetTable(workbench: workbench, isQuick: self.quick).print()
+            case .transports:
+                try TransportTable(workbench: workbench, rust: self.rust, isQuick: self.quick).print()
             case .sidecar:
                 try SidecarTable(workbench: workbench, isQuick: self.quick).print()
             case .proxy:
