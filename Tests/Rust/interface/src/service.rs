@@ -188,7 +188,7 @@ struct TransportTable {
     ) -> bool,
 }
 
-/// A transport for Swift. It owns one reference; whoever gives it away does not drop it.
+/// A transport for Swift. It owns one reference; a constructor gives it away without dropping it.
 #[repr(C)]
 pub struct ServiceTransport {
     object: *mut c_void,

@@ -9,6 +9,7 @@ use pawl_transports::client::{Connection, Status, Transport};
 use pawl_transports::{BoxFuture, Error};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::io::BufReader;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
@@ -106,8 +107,8 @@ impl Inner {
     /// Connects, then reads until the connection ends.
     fn run(self: Arc<Self>) {
         let error = match self.greet() {
-            Ok(mut stream) => loop {
-                let is_known = match Frame::read(&mut stream, frame::length_limit(self.place.message_limit)) {
+            Ok(mut reader) => loop {
+                let is_known = match Frame::read(&mut reader, frame::length_limit(self.place.message_limit)) {
                     Ok(Frame::Reply(id, payload)) => self.arrived(id, Ok(payload)),
                     Ok(Frame::Failure(id, error)) => self.arrived(id, Err(error)),
                     Ok(Frame::Drain) => {
@@ -126,21 +127,22 @@ impl Inner {
         self.end(error);
     }
 
-    fn greet(&self) -> Result<UnixStream, Error> {
+    fn greet(&self) -> Result<BufReader<UnixStream>, Error> {
         let cannot = |error: std::io::Error| Error::unavailable(format!("cannot connect: {}", error));
         let mut stream = UnixStream::connect(&self.place.path).map_err(cannot)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Frame::Hello { version: frame::VERSION, proto: self.proto.clone().into_bytes() }.write(&mut stream)?;
-        match Frame::read(&mut stream, frame::length_limit(self.place.message_limit))? {
+        let mut reader = BufReader::new(stream);
+        match Frame::read(&mut reader, frame::length_limit(self.place.message_limit))? {
             Frame::Welcome { version: frame::VERSION } => {}
             Frame::Unavailable(reason) => {
                 return Err(Error::unavailable(String::from_utf8_lossy(&reason).into_owned()));
             }
             _ => return Err(Error::new(abi::WEIRD, "the service did not answer the greeting")),
         }
-        stream.set_read_timeout(None)?;
-        let writer = Arc::new(Mutex::new(stream.try_clone()?));
+        reader.get_ref().set_read_timeout(None)?;
+        let writer = Arc::new(Mutex::new(reader.get_ref().try_clone()?));
         let mut state = self.lock();
         let wakers = match std::mem::replace(&mut state.link, Link::Open(writer)) {
             Link::Opening(wakers) => wakers,
@@ -152,7 +154,7 @@ impl Inner {
         };
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(stream)
+        Ok(reader)
     }
 
     /// Returns false if no request ever had the id.

@@ -10,6 +10,7 @@ use pawl_transports::{BoxFuture, Error};
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::future::Future;
+use std::io::BufReader;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::io::AsRawFd;
@@ -163,18 +164,19 @@ struct Client {
 }
 
 impl Client {
-    fn read(self: &Arc<Self>, mut stream: UnixStream) {
+    fn read(self: &Arc<Self>, stream: UnixStream) {
         if stream.set_read_timeout(Some(PATIENCE)).is_err() || stream.set_write_timeout(Some(PATIENCE)).is_err() {
             return;
         }
-        match Frame::read(&mut stream, frame::HELLO_LIMIT) {
+        let mut reader = BufReader::new(stream);
+        match Frame::read(&mut reader, frame::HELLO_LIMIT) {
             Ok(Frame::Hello { version, proto }) if self.greet(version, &proto) => {}
             _ => return,
         }
-        if stream.set_read_timeout(None).is_err() {
+        if reader.get_ref().set_read_timeout(None).is_err() {
             return;
         }
-        while let Ok(frame) = Frame::read(&mut stream, frame::length_limit(self.shared.place.message_limit)) {
+        while let Ok(frame) = Frame::read(&mut reader, frame::length_limit(self.shared.place.message_limit)) {
             let is_allowed = match frame {
                 Frame::Request(id, payload) => self.start(id, &payload),
                 Frame::Cancel(id) => {
