@@ -120,7 +120,7 @@ package struct Exchanges<Waiter, Reply> {
 
     /// Forgets a request; its reply is dropped when it comes.
     ///
-    /// - Returns: whether the request was under way, so that the service should be told.
+    /// - Returns: whether the request was under way, so that the service has to be notified.
     package mutating func cancel(_ id: UInt64) -> Bool {
         switch slots.removeValue(forKey: id) {
         case .sent, .waiting: true

@@ -11,7 +11,7 @@ package protocol Line: AnyObject, Sendable {
     func open() async -> Result<Void, TesseractError>
     /// Sends a request. If it fails later, the line ends the table.
     func write(_ id: UInt64, _ request: Data) async -> Result<Void, TesseractError>
-    /// Tells the service that a reply is not needed any more.
+    /// Notifies the service that a reply is not needed any more.
     func cancel(_ id: UInt64)
     /// Ends the connection.
     func close()

@@ -40,7 +40,7 @@ final class Selection: Sendable {
         if isNew {
             Task {
                 let result = await select()
-                // A failure is told to those who wait; the next request selects again.
+                // All requests that wait receive the failure; the next one selects again.
                 if case .failure = result { current.withLock { if $0 === selected { $0 = nil } } }
                 selected.fulfil(result)
             }

@@ -6,7 +6,7 @@ public protocol Transport: AnyObject, Sendable, CoreConvertible<ClientTransport>
     /// A name that no other transport of the same `Tesseract` has, such as `ipc`.
     var id: String { get }
 
-    /// Tells whether services of this protocol can be reached now.
+    /// Returns whether services of this protocol can be reached now.
     func status(proto: ProtocolID) async -> Status
 
     /// Makes a connection. It may connect when the first request is sent.

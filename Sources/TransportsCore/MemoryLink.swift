@@ -46,7 +46,7 @@ public final class MemoryLink: Sendable {
         return binding
     }
 
-    /// Unbinds at once: requests under way are cancelled, and their clients are told without waiting for them.
+    /// Unbinds at once: requests under way are cancelled, and their clients receive an error without waiting for them.
     package func unbind(_ binding: UInt64) {
         let requests = state.withLock { state in
             guard state.binding == binding else { return [Running]() }

@@ -52,7 +52,7 @@ public enum TesseractError: Error, Hashable, Sendable {
         }
     }
 
-    /// The text beside the code; empty if the code says all.
+    /// The text beside the code; empty if the code is enough.
     public var reason: String {
         switch self {
         case .cancelled, .busy: ""

@@ -8,7 +8,7 @@ public struct TransportLimits: Sendable, Hashable {
     public var connections = 256
     /// Time to connect and to agree on version and protocol, 5 seconds.
     public var handshake: Duration = .seconds(5)
-    /// Time in which a transport has to tell its status, 3 seconds: a person waits for the list.
+    /// Time in which a transport has to return its status, 3 seconds: a person waits for the list.
     public var status: Duration = .seconds(3)
     /// Time for requests under way when a bound transport is closed, 10 seconds.
     public var drain: Duration = .seconds(10)

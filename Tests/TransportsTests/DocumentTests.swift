@@ -9,7 +9,7 @@
 // | `/* constructor parameters */` | `Data`, borrowed by `lend` in these tests | the examples leave them open |
 // | a class that overrides `CoreTransport` | `@unchecked Sendable` beside it | Swift 6 asks for it in subclasses |
 // | `TesseractError` | the same name; `logger`, `base` and `swift` are not there | no runtime of Rust to wrap |
-// | `cargo`, `#![feature(...)]` | `rustc` 1.63, `Tests/Rust` | the document does not say; the original needs nightly |
+// | `cargo`, `#![feature(...)]` | `rustc` 1.63, `Tests/Rust` | the document names no version; the original needs nightly |
 // | `IPCTransportIOS` | not there | it belongs to iOS; a Unix socket is the counterpart here |
 //
 // A file may import both products only if it names the module, because both have a `Transport`; so the two halves of the
@@ -55,7 +55,7 @@ private enum ClientDocument {
 
     // "Rust Transports API", client: override CoreTransport.
     final class MyTransport: TransportsClient.CoreTransport, @unchecked Sendable {
-        public init(path: String) throws {
+        init(path: String) throws {
             try super.init(TesseractError.self) { value, error in
                 path.lend { tesseract_client_my_transport_new($0, value, error) }
             }
@@ -93,7 +93,7 @@ private enum ServiceDocument {
 
     // "Rust Transports API", service: override CoreTransport.
     final class MyTransport: TransportsService.CoreTransport, @unchecked Sendable {
-        public init(path: String) throws {
+        init(path: String) throws {
             try super.init(TesseractError.self) { value, error in
                 path.lend { tesseract_service_my_transport_new($0, value, error) }
             }

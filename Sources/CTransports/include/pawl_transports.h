@@ -7,7 +7,7 @@
 // object until the function has returned and, if it started an operation, until that operation is done.
 //
 // Bytes. `pawl_bytes` is borrowed: valid until the call returns, and the callee copies what it keeps. `pawl_buffer` is
-// owned: whoever receives it calls its `free` exactly once, so both sides may have allocators of their own. A pointer may
+// owned: the receiver calls its `free` exactly once, so both sides may have allocators of their own. A pointer may
 // be NULL if the count is 0. Text is UTF-8 with a count; it may contain NUL.
 //
 // Operations. A function that takes a `pawl_completion` starts an operation. `done` is called exactly once, on any

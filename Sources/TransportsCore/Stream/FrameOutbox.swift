@@ -53,7 +53,7 @@ package final class FrameOutbox: Sendable {
         if isFirst { schedule() }
     }
 
-    /// - Returns: whether the event loop has to be told.
+    /// - Returns: whether a flush has to be scheduled.
     private static func append(_ frame: Frame, _ state: inout State) -> Bool {
         guard !state.isClosing else { return false }
         frame.write(to: &state.buffer)

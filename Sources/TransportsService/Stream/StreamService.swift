@@ -1,5 +1,5 @@
 // What all transports over sockets do with their connections. Requests run in tasks; replies leave in the order in which
-// they are ready. A connection is counted from its accept, so strangers that say nothing are bounded in number and time.
+// they are ready. A connection is counted from its accept, so clients that send nothing are bounded in number and time.
 
 import Foundation
 package import NIOCore

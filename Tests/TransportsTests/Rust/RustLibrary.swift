@@ -21,7 +21,7 @@ enum RustLibrary {
     /// Whether `Tests/run` has passed the static library to the linker.
     static var isLinked: Bool { my_transport_is_linked() }
 
-    /// Whether both have to be there: `Tests/run` says so.
+    /// Whether both have to be there: `Tests/run` sets it.
     static var isRequired: Bool { ProcessInfo.processInfo.environment["PAWL_RUST_REQUIRED"] == "1" }
 
     static func load() throws -> TransportLibrary {

@@ -91,18 +91,32 @@ import TransportsCore
         #expect(try RustLibrary.live(1) == 0)
     }
 
+    /// `PAWL_LONG` makes a million calls, two in each exchange, and looks at the memory of the process.
     @Test func everyBufferIsFreed() async throws {
+        let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
         let connection = try Self.trouble().connect(proto: "p")
-        for number in 0..<2000 {
-            let text = Data("text \(number)".utf8)
-            #expect(await connection.exchange(request: text) == .success(text))
+        func exchange(_ count: Int) async {
+            for number in 0..<count {
+                let text = Data("text \(number)".utf8)
+                #expect(await connection.exchange(request: text) == .success(text))
+            }
         }
+        await exchange(2000)
+        let before = try Self.residentPages()
+        if isLong { await exchange(500_000) }
         #expect(try await Self.ask("nothing") == .success(Data()))
         #expect(try RustLibrary.live(0) == 0)
+        // A leak of one buffer or one closure per call would be 16 MB and more. Other tests run meanwhile.
+        if isLong { #expect(try Self.residentPages() - before < 16 << 20 >> 12) }
+    }
+
+    private static func residentPages() throws -> Int {
+        let words = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " ")
+        return Int(words[1]) ?? 0
     }
 }
 
-/// `Tests/run` builds the Rust transports and says that they have to be there; elsewhere they may be missing.
+/// `Tests/run` builds the Rust transports and requires them; elsewhere they may be missing.
 @Suite struct RustPresenceTests {
     @Test func theRustTransportsAreThereIfTheyHaveToBe() {
         if RustLibrary.isRequired { #expect(RustLibrary.isThere && RustLibrary.isLinked) }
