@@ -55,6 +55,7 @@ private enum ClientDocument {
 
     // "Rust Transports API", client: override CoreTransport.
     final class MyTransport: TransportsClient.CoreTransport, @unchecked Sendable {
+        /// - Parameter path: of the socket.
         init(path: String) throws {
             try super.init(TesseractError.self) { value, error in
                 path.lend { tesseract_client_my_transport_new($0, value, error) }
@@ -93,6 +94,7 @@ private enum ServiceDocument {
 
     // "Rust Transports API", service: override CoreTransport.
     final class MyTransport: TransportsService.CoreTransport, @unchecked Sendable {
+        /// - Parameter path: of the socket.
         init(path: String) throws {
             try super.init(TesseractError.self) { value, error in
                 path.lend { tesseract_service_my_transport_new($0, value, error) }
