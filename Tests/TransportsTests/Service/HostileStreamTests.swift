@@ -149,8 +149,7 @@ import TransportsService
         let third = try RawClient(path)
         third.write(Self.hello())
         #expect(try await third.next() == nil)
-        let held = ByteBuffer(string: "hold a")
-        first.write(.request(id: 1, held), .request(id: 2, held), .request(id: 3, held))
+        for id: UInt64 in 1...3 { first.write(.request(id: id, ByteBuffer(string: "hold \(id)"))) }
         #expect(try await first.next() == .failure(id: 3, code: TesseractError.busy.code, reason: ByteBuffer()))
         // A cancelled request makes room.
         first.write(.cancel(id: 1), .request(id: 4, ByteBuffer(string: "echo")))
