@@ -47,6 +47,7 @@ let package = Package(
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
         .library(name: "TransportsClient", targets: ["TransportsClient"]),
         .library(name: "TransportsService", targets: ["TransportsService"]),
+        .library(name: "RequestQueueAsyncHTTP", targets: ["RequestQueueAsyncHTTP"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
@@ -135,7 +136,10 @@ let package = Package(
                 "CommitLoop", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection", "Reports",
                 "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
-        library("RequestQueueClient", ["RequestQueue", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
+        library("RequestQueueClient", ["RequestQueue"]),
+        library(
+            "RequestQueueAsyncHTTP",
+            ["RequestQueue", "RequestQueueClient", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
         library("TransportsCore", ["CTransports", "TransportCodec", crypto, nioCore, nioWebSocket]),
         library(
             "TransportsClient",
@@ -158,8 +162,8 @@ let package = Package(
                 .target(name: "CJemalloc", condition: .when(platforms: [.linux])), "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
-                "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient",
-                "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser,
+                "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueAsyncHTTP",
+                "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser,
                 logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
             ],
             swiftSettings: settings),
@@ -188,13 +192,15 @@ let package = Package(
             path: "Tests/QueueConformance", swiftSettings: settings),
         .executableTarget(
             name: "QueueVictim",
-            dependencies: ["RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient],
+            dependencies: [
+                "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient,
+            ],
             path: "Tests/QueueVictim", swiftSettings: settings),
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
                 "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO", "Protection",
-                "RequestQueue", "RequestQueueClient",
+                "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient",
                 "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient", "TransportsCore", "TransportsService",
                 "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL,
             ],
@@ -213,8 +219,8 @@ let package = Package(
         tests(
             "RequestQueueClientTests",
             [
-                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", "TestKit",
-                asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix,
+                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue",
+                "TestKit", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
             ]),
         tests("HTTPCodecTests", ["HTTPCodec", nioCore]),
         tests("ProtectionTests", ["Envelope", "Protection"]),

@@ -5,6 +5,7 @@ import Foundation
 import NIOCore
 import NIOPosix
 import RequestQueue
+import RequestQueueAsyncHTTP
 import RequestQueueClient
 import SQLiteQueue
 import Synchronization

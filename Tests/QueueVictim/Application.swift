@@ -1,5 +1,6 @@
 import AsyncHTTPClient
 import RequestQueue
+import RequestQueueAsyncHTTP
 import RequestQueueClient
 import SQLiteQueue
 

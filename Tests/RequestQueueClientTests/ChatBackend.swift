@@ -2,6 +2,8 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import NIOSSL
+import PeerKit
 import RequestQueue
 import RequestQueueClient
 import Synchronization
@@ -35,14 +37,29 @@ final class ChatBackend: Sendable {
     private let log = Mutex<[Received]>([])
     let url: String
 
-    /// - Parameter latency: milliseconds until each answer.
-    init(latency: Int64 = 0, _ answer: @escaping @Sendable (Received) -> Answer) async throws {
+    /// - Parameters:
+    ///   - latency: milliseconds until each answer.
+    ///   - certificate: with one, it speaks TLS.
+    init(
+        latency: Int64 = 0, certificate: Certificate? = nil, _ answer: @escaping @Sendable (Received) -> Answer
+    ) async throws {
+        let tls = try certificate.map { certificate in
+            try NIOSSLContext(
+                configuration: .makeServerConfiguration(
+                    certificateChain: NIOSSLCertificate.fromPEMFile(certificate.certificatePath).map {
+                        .certificate($0)
+                    },
+                    privateKey: .privateKey(NIOSSLPrivateKey(file: certificate.keyPath, format: .pem))))
+        }
         let log = Box<@Sendable (Received) -> Answer>(answer)
         let received = Box<@Sendable (Received) -> Void>({ _ in })
         channel = try await ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 256)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
+                    if let tls {
+                        try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
+                    }
                     try channel.pipeline.syncOperations.configureHTTPServerPipeline()
                     try channel.pipeline.syncOperations.addHandler(
                         Handler(latency: latency) { request in
@@ -52,7 +69,7 @@ final class ChatBackend: Sendable {
                 }
             }
             .bind(host: "127.0.0.1", port: 0).get()
-        url = "http://127.0.0.1:\(channel.localAddress?.port ?? 0)"
+        url = "http\(certificate == nil ? "" : "s")://127.0.0.1:\(channel.localAddress?.port ?? 0)"
         received.value.withLock { $0 = { [weak self] request in self?.log.withLock { $0.append(request) } } }
     }
 

@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import Crypto
 import Foundation
 import RequestQueue
+import RequestQueueAsyncHTTP
 import RequestQueueClient
 import Synchronization
 import TestKit

@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 import Foundation
 import RequestQueue
+import RequestQueueAsyncHTTP
 import RequestQueueClient
 import SQLiteQueue
 import TestKit

@@ -4,20 +4,36 @@ import NIOCore
 import NIOPosix
 import PeerKit
 import RequestQueue
-import RequestQueueClient
+import RequestQueueAsyncHTTP
 import TestKit
 import Testing
 
+@testable import RequestQueueClient
+
+#if canImport(FoundationNetworking)
+    import FoundationNetworking
+#endif
+
 /// The real network, on loopback: what each of its failures is called, and what goes over the wire.
 @Suite struct NetworkTests {
+    /// The library below the queue.
+    enum Library: CaseIterable {
+        case asyncHTTP
+        case urlSession
+    }
+
     private func with(
+        _ library: Library, certificate: Certificate? = nil,
         _ answer: @escaping @Sendable (ChatBackend.Received) -> ChatBackend.Answer,
-        _ body: (ChatBackend, HTTPNetworkClient) async throws -> Void
+        _ body: (ChatBackend, any NetworkClient) async throws -> Void
     ) async throws {
-        let backend = try await ChatBackend(answer)
+        let backend = try await ChatBackend(certificate: certificate, answer)
         let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
         do {
-            try await body(backend, HTTPNetworkClient(http, largestResponse: 1000))
+            switch library {
+            case .asyncHTTP: try await body(backend, HTTPNetworkClient(http, largestResponse: 1000))
+            case .urlSession: try await body(backend, URLSessionNetworkClient(largestResponse: 1000))
+            }
         } catch {
             try await http.shutdown()
             try await backend.stop()
@@ -33,8 +49,8 @@ import Testing
         NetworkRequest(method: method, url: url, timeoutInterval: timeout)
     }
 
-    @Test func whatGoesOutAndWhatComesBack() async throws {
-        try await with { _ in
+    @Test(arguments: Library.allCases) func whatGoesOutAndWhatComesBack(_ library: Library) async throws {
+        try await with(library) { _ in
             .status(307, headers: ["Location": "/other", "X-A": "b"], body: "hello")
         } _: { backend, client in
             for method in RequestQueue.HTTPMethod.allCases {
@@ -51,12 +67,14 @@ import Testing
         }
     }
 
-    @Test(arguments: [
-        ("/hangup", NetworkFailure.networkConnectionLost), ("/silence", .timedOut), ("/nonsense", .badServerResponse),
-        ("/stall", .timedOut), ("/drip", .timedOut),
-    ])
-    func failures(_ path: String, _ expected: NetworkFailure) async throws {
-        try await with { received in
+    @Test(
+        arguments: [
+            ("/hangup", NetworkFailure.networkConnectionLost), ("/silence", .timedOut),
+            ("/nonsense", .badServerResponse), ("/stall", .timedOut), ("/drip", .timedOut),
+        ], Library.allCases)
+    func failures(_ failure: (path: String, meaning: NetworkFailure), _ library: Library) async throws {
+        let (path, expected) = failure
+        try await with(library) { received in
             switch received.uri {
             case "/hangup": .hangUp
             case "/silence": .silence
@@ -73,8 +91,9 @@ import Testing
     }
 
     /// Its head says that it was done.
-    @Test(arguments: [999, 1000, 1001, 100_000]) func answersThatAreTooLarge(_ size: Int) async throws {
-        try await with { _ in
+    @Test(arguments: [999, 1000, 1001, 100_000], Library.allCases)
+    func answersThatAreTooLarge(_ size: Int, _ library: Library) async throws {
+        try await with(library) { _ in
             .status(201, body: String(repeating: "x", count: size))
         } _: { backend, client in
             let response = try await client.send(request(backend.url + "/", .post))
@@ -83,8 +102,8 @@ import Testing
         }
     }
 
-    @Test func whereNobodyIs() async throws {
-        try await with { _ in
+    @Test(arguments: Library.allCases) func whereNobodyIs(_ library: Library) async throws {
+        try await with(library) { _ in
             .status(200)
         } _: { backend, client in
             // Reserved, so that no other test listens there meanwhile.
@@ -107,8 +126,9 @@ import Testing
     }
 
     /// More than the pool of the library below opens by itself.
-    @Test func requestsThatHangKeepNoConnectionFromOthers() async throws {
-        try await with { received in
+    @Test(arguments: Library.allCases)
+    func requestsThatHangKeepNoConnectionFromOthers(_ library: Library) async throws {
+        try await with(library) { received in
             received.uri == "/hang" ? .silence : .status(200)
         } _: { backend, client in
             let hanging = request(backend.url + "/hang", .post)
@@ -137,8 +157,9 @@ import Testing
         try await backend.stop()
     }
 
-    @Test(arguments: [Int64.max, .min, 0]) func anyTimeout(_ timeout: Int64) async throws {
-        try await with { _ in
+    @Test(arguments: [Int64.max, .min, 0], Library.allCases)
+    func anyTimeout(_ timeout: Int64, _ library: Library) async throws {
+        try await with(library) { _ in
             .silence
         } _: { backend, client in
             let outgoing = request(backend.url + "/", timeout: timeout)
@@ -151,8 +172,8 @@ import Testing
         }
     }
 
-    @Test func cancelling() async throws {
-        try await with { _ in
+    @Test(arguments: Library.allCases) func cancelling(_ library: Library) async throws {
+        try await with(library) { _ in
             .silence
         } _: { backend, client in
             let outgoing = request(backend.url + "/")
@@ -161,5 +182,65 @@ import Testing
             task.cancel()
             await #expect(throws: NetworkFailure.cancelled) { try await task.value }
         }
+    }
+
+    /// A session key that is refused is an answer like others, also with a challenge (RFC 9110 section 11.6.1).
+    @Test(arguments: ["Basic realm=\"chat\"", "Digest realm=\"chat\", nonce=\"1\"", "Bearer", ""], Library.allCases)
+    func aChallengeIsAnAnswer(_ challenge: String, _ library: Library) async throws {
+        try await with(library) { _ in
+            .status(401, headers: challenge.isEmpty ? [:] : ["WWW-Authenticate": challenge], body: "no")
+        } _: { backend, client in
+            let response = try await client.send(request(backend.url + "/", .post))
+            #expect(response.status == 401 && response.body == Array("no".utf8))
+            #expect(backend.received.count == 1)
+        }
+    }
+
+    /// Neither a cookie nor an answer is kept for the next request.
+    @Test(arguments: Library.allCases) func nothingIsRemembered(_ library: Library) async throws {
+        try await with(library) { _ in
+            .status(200, headers: ["Set-Cookie": "a=b; Path=/", "Cache-Control": "max-age=600"], body: "x")
+        } _: { backend, client in
+            for _ in 0..<2 { _ = try await client.send(request(backend.url + "/")) }
+            #expect(backend.received.count == 2)
+            #expect(backend.received.allSatisfy { $0.header("Cookie") == nil })
+        }
+    }
+
+    @Test(arguments: Library.allCases) func aCertificateThatIsNotAccepted(_ library: Library) async throws {
+        let scratch = try ScratchDirectory()
+        try await with(library, certificate: Certificate(in: scratch)) { _ in
+            .status(200)
+        } _: { backend, client in
+            await #expect(throws: NetworkFailure.certificateRefused) { try await client.send(request(backend.url)) }
+            #expect(backend.received.isEmpty)
+        }
+    }
+
+    /// None of the session's failures is a verdict on the request, apart from an address that is none.
+    @Test func theSessionsCodes() {
+        func failure(_ code: URLError.Code, _ text: String? = nil) -> NetworkFailure {
+            URLSessionNetworkClient.failure(
+                NSError(
+                    domain: NSURLErrorDomain, code: code.rawValue,
+                    userInfo: text.map { [NSLocalizedDescriptionKey: $0] } ?? [:]))
+        }
+        let kinds: [(URLError.Code, FailureKind)] = [
+            (.notConnectedToInternet, .unreachable), (.dataNotAllowed, .unreachable),
+            (.internationalRoamingOff, .unreachable), (.cannotFindHost, .unreachable), (.dnsLookupFailed, .unreachable),
+            (.cannotConnectToHost, .unreachable), (.secureConnectionFailed, .unreachable),
+            (.serverCertificateHasBadDate, .unreachable), (.serverCertificateUntrusted, .unreachable),
+            (.timedOut, .timedOut), (.networkConnectionLost, .interrupted), (.cannotParseResponse, .interrupted),
+            (.badServerResponse, .interrupted), (.cancelled, .interrupted), (.unknown, .interrupted),
+            (.badURL, .permanent),
+        ]
+        for (code, kind) in kinds { #expect(failure(code).kind == kind, "\(code)") }
+        #expect(URLSessionNetworkClient.failure(NSError(domain: "other", code: 1)) == .networkConnectionLost)
+        for (text, meaning) in [
+            ("SSL certificate problem: certificate has expired", NetworkFailure.certificateRefused),
+            ("SSL: no alternative certificate subject name matches target host name", .certificateRefused),
+            ("OpenSSL/3: error:0A00010B:SSL routines::wrong version number", .secureConnectionFailed),
+            ("TLS connect error", .secureConnectionFailed), ("transfer closed", nil),
+        ] { #expect(URLSessionNetworkClient.secureFailure(text) == meaning, "\(text)") }
     }
 }

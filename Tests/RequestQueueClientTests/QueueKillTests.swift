@@ -3,6 +3,7 @@ import Foundation
 import Glibc
 import PeerKit
 import RequestQueue
+import RequestQueueAsyncHTTP
 import RequestQueueClient
 import SQLiteQueue
 import TestKit

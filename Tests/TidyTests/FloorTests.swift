@@ -31,8 +31,8 @@ import Testing
         ["CommitLoop", "Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
         ["DeviceDirectory", "IRCGateway", "JSONGateway", "Outbox", "Vault"],
         [
-            "HTTPServer", "IRCServer", "NIOSupport", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
-            "TransportsClient", "TransportsCore", "TransportsService",
+            "HTTPServer", "IRCServer", "NIOSupport", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit",
+            "SQLiteQueue", "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",
         ],
         ["MappingFile", "PawlConfiguration", "pawl"],
     ]
@@ -46,7 +46,8 @@ import Testing
 
     /// Modules of the system and the toolchain, by the lowest floor that may import them.
     static let systemModules: [String: Int] = [
-        "Synchronization": 0, "Glibc": 3, "Musl": 3, "Darwin": 3, "Foundation": 3, "Dispatch": 3,
+        "Synchronization": 0, "Glibc": 3, "Musl": 3, "Darwin": 3, "Foundation": 3, "FoundationNetworking": 3,
+        "Dispatch": 3,
     ]
 
     /// Wiping and the source of randomness need the C library.
@@ -81,6 +82,21 @@ import Testing
                 #expect(above.isEmpty, "\(target.name) imports \(above.sorted()) of a floor above")
             }
         }
+    }
+
+    /// An application that links the queue, its store and `URLSession` links no NIO.
+    @Test func theQueueForApplicationsNeedsNoNIO() throws {
+        let targets = Dictionary(uniqueKeysWithValues: try Self.describe().map { ($0.name, $0) })
+        var (linked, left): (Set<String>, [String]) = ([], ["RequestQueue", "RequestQueueClient", "SQLiteQueue"])
+        while let name = left.popLast() {
+            guard linked.insert(name).inserted else { continue }
+            left += (targets[name]?.dependencies ?? []).filter { !linked.contains($0) }
+        }
+        #expect(
+            linked == [
+                "RequestQueue", "RequestQueueClient", "SQLiteQueue", "SQLiteKit", "DequeModule", "HeapModule", "GRDB",
+                "GRDBSQLite",
+            ])
     }
 
     @Test func noProtocolImportsAnother() throws {

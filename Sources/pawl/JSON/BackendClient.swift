@@ -8,6 +8,7 @@ import JSONGateway
 import NIOCore
 import Protection
 import RequestQueue
+import RequestQueueAsyncHTTP
 import RequestQueueClient
 
 /// The backend, as an API client of the queue.

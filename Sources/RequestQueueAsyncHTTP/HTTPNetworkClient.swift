@@ -7,6 +7,7 @@ import NIOHTTP1
 import NIOPosix
 import NIOSSL
 public import RequestQueue
+public import RequestQueueClient
 
 /// A network client over an `HTTPClient` of AsyncHTTPClient, which the caller shuts down.
 public struct HTTPNetworkClient: NetworkClient {
