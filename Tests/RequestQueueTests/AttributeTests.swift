@@ -12,9 +12,8 @@ import Testing
         #expect(config.host == nil && config.query.isEmpty && config.headers.isEmpty && config.body == nil)
         #expect(config.includeSessionKey)
         #expect(config.timeoutInterval == nil && config.tag == nil)
+        #expect(config.deduplicate && config.background)
         let reads = method == .get || method == .head
-        #expect(config.deduplicate == reads)
-        #expect(config.background == !reads)
         #expect(config.queueingStrategy.synchronization == (reads ? .concurrent : .barrier))
         #expect(
             config.queueingStrategy.retryPolicy

@@ -411,7 +411,7 @@ import Testing
         #expect(throws: QueueActError.unknown) { try world.machine.cancel(tokens[0], now: world.now) }
         _ = try world.append(NewRequest(post("/typing"), coalescingKey: "k"))
         let last = try #require(tokens.last)
-        #expect(throws: QueueActError.finished(.dead)) { try world.machine.cancel(last, now: world.now) }
+        #expect(throws: QueueActError.finished(.cancelled)) { try world.machine.cancel(last, now: world.now) }
     }
 
     @Test func whatWasReplacedComesBackWhenTheOtherCannotBeStored() throws {

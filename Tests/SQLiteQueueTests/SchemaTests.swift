@@ -77,7 +77,7 @@ import Testing
         let store = try place.open()
         let contents = try store.load()
         let config = APIRequestConfig(
-            method: .post, path: "/a", includeSessionKey: false,
+            method: .post, path: "/a", includeSessionKey: false, deduplicate: false,
             queueingStrategy: .init(synchronization: .barrier, retryPolicy: []), background: false)
         func request(_ id: UInt64, _ low: UInt64, tenant: String = "t", lane: String? = nil, key: String)
             -> QueuedRequest

@@ -29,6 +29,8 @@ public struct QueueBatch: Sendable {
         /// Number of redeliveries that earlier processes began; nil for a request that ended in this process. If it is
         /// not nil, call ``QueueMachine/deliver(_:times:)`` before the handlers.
         public var deliveries: Int?
+        /// Whether the store keeps the outcome for handlers.
+        public var isKept = true
     }
 
     /// Changes to commit in one transaction.
@@ -112,6 +114,8 @@ final class QueueEntry: @unchecked Sendable {
     var isParked = false
     /// When it may be sent, in milliseconds of uptime.
     var notBefore: Int64 = 0
+    /// Whether its last attempt did not reach the host, so that a network ends its pause.
+    var waitsForNetwork = false
     /// Failed attempts of this process that count toward the limit.
     var verdicts = 0
     var deadline: Int64
@@ -140,7 +144,8 @@ final class QueueEntry: @unchecked Sendable {
         (method, strategy, timeoutInterval) = (config.method, config.queueingStrategy, config.timeoutInterval)
         references = config.references
         isBarrier = config.queueingStrategy.synchronization == .barrier
-        isBackground = config.background
+        // Someone waits for a read; otherwise the application would not ask.
+        isBackground = config.background && !config.method.isSafe
         needsSession = config.includeSessionKey
     }
 

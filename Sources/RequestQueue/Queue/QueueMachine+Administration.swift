@@ -41,7 +41,10 @@ extension QueueMachine {
 
     /// Cancels a request. The backend may still do one that is in flight.
     ///
-    /// - Parameter cause: in words; nil if its sender cancels it.
+    /// - Parameters:
+    ///   - token: the request.
+    ///   - cause: in words; nil if its sender cancels it.
+    ///   - now: the time.
     public mutating func cancel(
         _ token: RequestToken, cause: String? = nil, now: QueueTime
     ) throws(QueueActError) {
@@ -186,7 +189,9 @@ extension QueueMachine {
 
     /// Queues a dead request again, at its former position and with its idempotency key.
     ///
-    /// - Parameter request: as the store returns it.
+    /// - Parameters:
+    ///   - request: as the store returns it.
+    ///   - now: the time.
     public mutating func revive(_ request: QueuedRequest, now: QueueTime) throws(QueueActError) {
         guard entries[request.id] == nil, request.state == .dead else { throw .notDead }
         // The insertion of one that has ended may have been undone since.
@@ -241,7 +246,7 @@ extension QueueMachine {
 
     private func live(_ token: RequestToken) throws(QueueActError) -> QueueEntry {
         if let id = tokens[token], let entry = entries[id] { return entry }
-        guard let cause = ended[token] else { throw .unknown }
-        throw .finished(cause.isEmpty ? .done : .dead)
+        guard let ending = ended[token] else { throw .unknown }
+        throw .finished(ending.state)
     }
 }

@@ -15,8 +15,10 @@ extension QueueMachine {
     /// Appends a request.
     ///
     /// - Parameters:
+    ///   - new: the request.
     ///   - token: names the request: sixteen random bytes. Also its idempotency key if it has none of its own.
     ///   - id: assigned by the caller, who uses none twice; nil for the next id.
+    ///   - now: the time.
     /// - Throws: ``QueueError``; nothing has changed then.
     public mutating func append(
         _ new: NewRequest, token: RequestToken, id: UInt64? = nil, now: QueueTime
@@ -80,8 +82,8 @@ extension QueueMachine {
         for token in new.dependsOn {
             if let id = tokens[token] {
                 ids.append(id)
-            } else if let cause = ended[token] {
-                guard cause.isEmpty else { throw .failedDependency(cause) }
+            } else if let ending = ended[token] {
+                guard ending.state == .done else { throw .failedDependency(ending.cause) }
             } else {
                 throw .unknownDependency
             }

@@ -8,7 +8,11 @@ extension QueueMachine {
     /// Ends a request whose outcome is known, by an answer or otherwise, whether it waits or is in flight. One that has
     /// ended already stays as it ended.
     ///
-    /// - Parameter identifiers: identifiers of entities. One that conflicts is not merged.
+    /// - Parameters:
+    ///   - token: the request.
+    ///   - outcome: how it ended.
+    ///   - identifiers: identifiers of entities. One that conflicts is not merged.
+    ///   - now: the time.
     /// - Returns: the request, as it ended; nil if it had ended before.
     @discardableResult
     public mutating func conclude(
@@ -52,8 +56,13 @@ extension QueueMachine {
     /// Returns a request that its sender will not send.
     ///
     /// It waits again, at its place, until its tenant asks for it. Changes nothing for a request that waits already.
-    /// - Parameter isBegun: whether some of it may have been sent; if false, the attempt is not counted. Of attempts that
-    ///   are counted, a process makes ``QueueLimits/attempts`` at most.
+    ///
+    /// - Parameters:
+    ///   - token: the request.
+    ///   - isBegun: whether some of it may have been sent; if false, the attempt is not counted. Of attempts that are
+    ///     counted, a process makes ``QueueLimits/attempts`` at most.
+    ///   - cause: why it was not sent, in words.
+    ///   - now: the time.
     public mutating func giveBack(_ token: RequestToken, isBegun: Bool, cause: String, now: QueueTime) {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .inFlight else { return }
         if isBegun { entry.verdicts += 1 }

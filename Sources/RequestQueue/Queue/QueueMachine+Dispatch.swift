@@ -6,7 +6,7 @@ import HeapModule
 extension QueueMachine {
     /// Begins all attempts that may begin now.
     mutating func dispatch(now: QueueTime) {
-        guard !isClosed, !isPaused else { return }
+        guard !isClosed, !isPaused, isReachable else { return }
         while let timer = timers.min, timer.at <= now.uptime {
             timers.removeMin()
             if timer.lane.timer == timer.at { timer.lane.timer = nil }
@@ -167,6 +167,7 @@ extension QueueMachine {
         let lease = nextLease
         nextLease &+= 1
         entry.request.state = .inFlight
+        entry.waitsForNetwork = false
         entry.request.attempts += 1
         entry.request.lease = lease
         inFlight += 1

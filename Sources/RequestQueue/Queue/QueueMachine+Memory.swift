@@ -16,7 +16,8 @@ extension QueueMachine {
     }
 
     mutating func remember(_ request: QueuedRequest, at: Int64) {
-        ended[request.token] = request.state == .done ? "" : request.cause ?? Self.cancelled
+        let cause = request.state == .done ? "" : request.cause ?? Self.cancelled
+        ended[request.token] = Ending(state: request.state, cause: cause)
         let record = FinishedRecord(
             id: request.id, token: request.token, state: request.state, at: at, key: KeyName(request),
             creates: request.creates.map { TenantReference(tenant: request.tenant, reference: $0) })

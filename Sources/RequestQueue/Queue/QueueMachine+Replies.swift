@@ -17,14 +17,24 @@ extension QueueMachine {
     /// Processes the end of an attempt. It is ignored if its lease has ended.
     ///
     /// - Parameters:
+    ///   - id: the request.
+    ///   - lease: the lease of the attempt.
+    ///   - reply: how the attempt ended.
     ///   - waitsForLogin: whether the request waits for a login if its session key is refused; if false, that is a
     ///     failure like others.
+    ///   - now: the time.
     ///   - random: 64 random bits, for the pause before the next attempt.
     public mutating func reply(
         _ id: UInt64, lease: UInt64, _ reply: AttemptReply, waitsForLogin: Bool = true, now: QueueTime, random: UInt64
     ) {
         guard let entry = entry(id, under: lease) else { return }
         notifyHost(entry, reply, now: now)
+        if !isReachable, case .failure(let failure, _, _, _) = reply, failure.kind == .unreachable {
+            // Nothing was sent, and the cause is known: no attempt, whatever the request's policy is.
+            requeue(entry, isBegun: false, cause: "")
+            entry.waitsForNetwork = true
+            return
+        }
         switch reply {
         case .failure(.network(.noFreeConnection), _, _, _):
             let pause = settings.backoff.pause(attempts: 1, retryAfter: nil, random: random)
@@ -51,7 +61,11 @@ extension QueueMachine {
 
     /// Takes back an attempt that its sender has not begun, because the tenant had no session key. It is not counted.
     ///
-    /// - Parameter hasSession: whether the tenant has one now; if false, its requests wait for the next login.
+    /// - Parameters:
+    ///   - id: the request.
+    ///   - lease: the lease of the attempt.
+    ///   - hasSession: whether the tenant has one now; if false, its requests wait for the next login.
+    ///   - now: the time.
     public mutating func withhold(_ id: UInt64, lease: UInt64, hasSession: Bool, now: QueueTime) {
         guard let entry = entry(id, under: lease) else { return }
         entry.host.breaker.withdrew(now: now.uptime)
@@ -101,7 +115,8 @@ extension QueueMachine {
         case .failure(.unexpected, _, _, _), .failure(.network(.noFreeConnection), _, _, _):
             host.breaker.withdrew(now: now.uptime)
         case .failure(.network(let failure), _, _, _):
-            if failure.kind == .unreachable {
+            // Without a network no host can be reached, which says nothing about this one.
+            if failure.kind == .unreachable, isReachable, failure != .notConnectedToInternet {
                 host.breaker.failed(now: now.uptime)
             } else {
                 host.breaker.withdrew(now: now.uptime)
@@ -137,6 +152,7 @@ extension QueueMachine {
         if failure.isVerdict { entry.verdicts += 1 }
         guard entry.verdicts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
         goBack(entry)
+        entry.waitsForNetwork = failure.kind == .unreachable
         // The process has survived this attempt. Without a connection that proves nothing.
         let crashes = failure.kind == .unreachable ? request.crashes : 0
         let wait = QueueChange.Wait(
@@ -191,7 +207,7 @@ extension QueueMachine {
         steps.append(
             .change(
                 finish(request, lease: lease, outcome, at: now.wall),
-                settings.keepsOutcomes ? QueueBatch.Result(request: request, outcome: outcome) : nil))
+                result(request, outcome)))
         if settings.keepsOutcomes { keepResponse(of: request.id, size: outcome.responseSize) }
         switch outcome.result {
         case .success:

@@ -27,6 +27,8 @@ public struct QueueMachine: Sendable {
         /// ``QueueMachine/handled(_:)``. If false, they are stored for callers that ask, and nothing has to be stored
         /// again after a request has ended.
         public var deliversOutcomes = true
+        /// Whether batches name the requests that have ended also if their outcomes are not kept.
+        public var reportsEnds = false
         /// Whether the connections of a tenant send its requests.
         ///
         /// A connection asks for waiting requests with ``QueueMachine/unpark(_:)`` and enforces holds itself, also for
@@ -118,8 +120,8 @@ public struct QueueMachine: Sendable {
     /// The steps since the last turn, and the stored forms of the requests that they insert.
     var steps: [QueueStep] = []
     var fresh: [UInt64: [UInt8]] = [:]
-    /// Finished requests that later ones may depend on: the cause of the failure, or empty if done.
-    var ended: [RequestToken: String] = [:]
+    /// Finished requests that later ones may depend on.
+    var ended: [RequestToken: Ending] = [:]
     var nextPrune: Int64 = .min
     /// The highest id of the requests that were pruned.
     var highestPruned: UInt64 = 0
@@ -130,10 +132,14 @@ public struct QueueMachine: Sendable {
     var isClosed = false
     /// Whether no new attempt begins, because the handlers of outcomes do not keep up.
     public var isPaused = false
+    /// Whether there is a network, as far as the owner knows; see ``setReachable(_:now:)``.
+    public internal(set) var isReachable = true
     /// Event counts since the start.
     public internal(set) var counts = Counts()
 
-    /// - Parameter lease: 64 random bits. Leases are counted from this value, so that those of two processes differ.
+    /// - Parameters:
+    ///   - settings: the configuration.
+    ///   - lease: 64 random bits. Leases are counted from this value, so that those of two processes differ.
     public init(_ settings: Settings, lease: UInt64) {
         var settings = settings
         // Bounded, so that times can be added to it without overflow.
@@ -167,7 +173,7 @@ public struct QueueMachine: Sendable {
     /// Describes what a request waits for besides its turn.
     public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }
-        var obstacles: [String] = []
+        var obstacles: [String] = isReachable ? [] : ["there is no network"]
         if isHeldAfterCrashes(entry.request) {
             obstacles.append(
                 "held: the process ended \(entry.request.crashes) times while only this request was under way")
@@ -217,7 +223,7 @@ public struct QueueMachine: Sendable {
             case .replace(let entry, let at):
                 let outcome = RequestOutcome(.aborted, cause: QueueStep.replaced)
                 batch.changes.append(finish(entry.request, lease: nil, outcome, at: at))
-                if settings.keepsOutcomes { batch.results.append(.init(request: entry.request, outcome: outcome)) }
+                if let result = result(entry.request, outcome) { batch.results.append(result) }
             case .lease(let dispatch):
                 batch.dispatches.append(dispatch)
                 // A request that this batch inserts is stored with its lease.
@@ -234,6 +240,12 @@ public struct QueueMachine: Sendable {
         }
         fresh.removeAll(keepingCapacity: true)
         return batch
+    }
+
+    /// The result for a batch; nil if nobody needs it.
+    func result(_ request: QueuedRequest, _ outcome: RequestOutcome) -> QueueBatch.Result? {
+        guard settings.keepsOutcomes || settings.reportsEnds else { return nil }
+        return QueueBatch.Result(request: request, outcome: outcome, isKept: settings.keepsOutcomes)
     }
 
     func finish(_ request: QueuedRequest, lease: UInt64?, _ outcome: RequestOutcome, at: Int64) -> QueueChange {
@@ -286,8 +298,26 @@ public struct QueueMachine: Sendable {
 
     /// When the next turn is due if no event comes first, in milliseconds of uptime; nil if none is due.
     public func nextWake() -> Int64? {
-        let attempts = isClosed || isPaused ? [] : [timers.min?.at, trial?.until]
+        let attempts = isClosed || isPaused || !isReachable ? [] : [timers.min?.at, trial?.until]
         return ([deadlines.min?.at, leaseEnds.min?.at] + attempts).compactMap { $0 }.min()
+    }
+
+    /// Notes whether there is a network, as the system reports it to an application.
+    ///
+    /// Without one, no attempt begins, and an attempt that could not reach its host is not counted. Once there is one,
+    /// requests that failed without a network are sent at once, and hosts that could not be reached are tried again.
+    public mutating func setReachable(_ isReachable: Bool, now: QueueTime) {
+        guard isReachable != self.isReachable else { return }
+        self.isReachable = isReachable
+        guard isReachable else { return }
+        for host in hosts.values {
+            host.breaker.reconnected()
+            wakeWaiting(for: host)
+        }
+        for entry in entries.values where entry.waitsForNetwork && entry.request.state == .pending {
+            entry.notBefore = min(entry.notBefore, now.uptime)
+            wake(entry.lane)
+        }
     }
 
     /// Keeps outcomes for handlers from now on.
@@ -298,7 +328,9 @@ public struct QueueMachine: Sendable {
 
     /// Counts a delivery of an outcome that an earlier process left. Handlers get it once the next batch is committed.
     ///
-    /// - Parameter times: the value of ``QueueBatch/Result/deliveries``.
+    /// - Parameters:
+    ///   - id: the request.
+    ///   - times: the value of ``QueueBatch/Result/deliveries``.
     public mutating func deliver(_ id: UInt64, times: Int) {
         steps.append(.change(.redeliver(id: id, times: times + 1), nil))
     }
@@ -334,6 +366,13 @@ struct LeaseEnd: Comparable, Sendable {
     let lease: UInt64
 
     static func < (one: LeaseEnd, other: LeaseEnd) -> Bool { (one.at, one.lease) < (other.at, other.lease) }
+}
+
+/// How a request has ended.
+struct Ending: Sendable {
+    let state: RequestState
+    /// The cause if it is not done.
+    let cause: String
 }
 
 struct KeyRecord: Sendable {

@@ -16,17 +16,21 @@ public struct APIRequestConfig: Hashable, Sendable {
     /// Whether the session key of the request's tenant is attached when it is sent. Default: `true`. Without a session key the
     /// request waits for the next login. A key does not go to another ``host`` unless the client allows it.
     public var includeSessionKey: Bool
-    /// Milliseconds until an attempt is given up. Default: the client's.
+    /// Milliseconds until an attempt is cancelled. Default: the client's.
     public var timeoutInterval: Int64?
-    /// Whether equal requests that are in flight at the same time are sent once. Default: `true` for `GET` and `HEAD`,
-    /// `false` for all others, because two equal messages are two messages.
+    /// Whether equal requests that are in flight at the same time are sent once. Default: `true`.
+    ///
+    /// Queued writes differ in their idempotency keys, so two equal messages stay two messages. A write that is sent
+    /// without the queue has no key: two that are equal in everything, at the same time, are one unless this is `false`.
     public var deduplicate: Bool
-    /// The application's own mark, stored with the request. The queue does not read it.
+    /// A mark for logs, stored with the request and never sent. See `APIClient.logHandler`.
     public var tag: String?
     /// Default: ``QueueingStrategy/standard(for:)``.
     public var queueingStrategy: QueueingStrategy
-    /// Whether no user waits for the answer. Such requests are sent after those with a waiting user. Default: `false`
-    /// for `GET` and `HEAD`, `true` for all others.
+    /// Whether the request is to be finished while the application is in the background. Default: `true`.
+    ///
+    /// While such requests are in flight, the client holds a background task of the system, if the application gave it
+    /// the means. Writes with `true` are sent after reads and after writes with `false`, for which a user waits.
     public var background: Bool
 
     /// A request; arguments that are left out have the defaults of the method.
@@ -44,10 +48,10 @@ public struct APIRequestConfig: Hashable, Sendable {
         self.body = body
         self.includeSessionKey = includeSessionKey
         self.timeoutInterval = timeoutInterval
-        self.deduplicate = deduplicate ?? method.isSafe
+        self.deduplicate = deduplicate ?? true
         self.tag = tag
         self.queueingStrategy = queueingStrategy ?? .standard(for: method)
-        self.background = background ?? !method.isSafe
+        self.background = background ?? true
     }
 
     /// All entities that it names, each once, in their order. The backend may not have named them yet.

@@ -28,7 +28,10 @@ public struct Backoff: Hashable, Sendable {
     ///
     /// It is random so that many requests that failed together do not return together.
     ///
-    /// - Parameter random: 64 uniformly random bits.
+    /// - Parameters:
+    ///   - attempts: the attempts that have failed.
+    ///   - retryAfter: the pause that the host asked for, in milliseconds; nil for none.
+    ///   - random: 64 uniformly random bits.
     public func pause(attempts: Int, retryAfter: Int64?, random: UInt64) -> Int64 {
         let bound = UInt64(min(max(bound(attempts: attempts), 0), Self.longest))
         let jittered = Int64(random.multipliedFullWidth(by: bound + 1).high)

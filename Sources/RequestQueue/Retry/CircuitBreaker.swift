@@ -85,6 +85,9 @@ public struct CircuitBreaker: Sendable {
         failed(now: now, retryAfter: max(retryAfter ?? 0, 0))
     }
 
+    /// Notes that there is a network again, so that earlier failures say nothing about the host.
+    mutating func reconnected() { if state != .closed || failures > 0 { succeeded() } }
+
     /// Notes that a request ended without showing whether the host works.
     public mutating func withdrew(now: Int64) {
         if case .halfOpen = state { state = .open(until: now) }

@@ -2,7 +2,9 @@
 public enum RetryAfter {
     /// Milliseconds from `now`, never negative.
     ///
-    /// - Parameter now: milliseconds since 1970.
+    /// - Parameters:
+    ///   - field: the value of the field.
+    ///   - now: milliseconds since 1970.
     /// - Returns: nil if the field is neither.
     public static func milliseconds(_ field: String, now: Int64) -> Int64? {
         let text = field.drop { $0 == " " || $0 == "\t" }

@@ -15,10 +15,10 @@ public final class InMemoryQueueStore: QueueStore {
     public init() {}
 
     /// Makes this number of commits fail, as on a full disk.
-    public func failCommits(_ count: Int) { state.withLock { $0.failures = count } }
+    package func failCommits(_ count: Int) { state.withLock { $0.failures = count } }
 
     /// Damages the stored form of a request.
-    public func damage(_ token: RequestToken) { state.withLock { $0.rows.damage(token) } }
+    package func damage(_ token: RequestToken) { state.withLock { $0.rows.damage(token) } }
 
     /// See ``QueueStore/commit(_:)``.
     public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {

@@ -106,7 +106,7 @@ public enum RequestForm {
         return writer.output
     }
 
-    /// The reverse of ``encode(_:)-swift.type.method``; nil if the bytes are damaged.
+    /// Decodes the headers of an outcome; nil if the bytes are damaged.
     public static func decodeHeaders(_ bytes: [UInt8]) -> [ResolvedRequest.Header]? {
         guard let (headers, rest) = decodeHeaders(beginning: bytes), rest.isEmpty else { return nil }
         return headers
