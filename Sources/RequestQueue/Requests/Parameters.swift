@@ -1,7 +1,7 @@
 /// A list of names and values in the order in which they were given: a query, headers, or a form.
 public struct Parameters: Hashable, Sendable, ExpressibleByDictionaryLiteral {
     /// A name and its value.
-    public struct Item: Hashable, Sendable {
+    public struct Item: Hashable, Sendable, Codable {
         /// Its name.
         public var name: String
         /// Its value.

@@ -1,5 +1,5 @@
 /// How a request is ordered in its lane, and after which failures it is sent again.
-public struct QueueingStrategy: Hashable, Sendable {
+public struct QueueingStrategy: Hashable, Sendable, Codable {
     /// How a request is ordered among others of its lane.
     public enum Synchronization: UInt8, Sendable {
         /// May be in flight together with other concurrent requests of its lane.

@@ -29,7 +29,7 @@ public indirect enum JSONValue: Hashable, Sendable {
     case object([Member])
 
     /// A name and its value.
-    public struct Member: Hashable, Sendable {
+    public struct Member: Hashable, Sendable, Codable {
         /// Its name.
         public var name: String
         /// Its value.
