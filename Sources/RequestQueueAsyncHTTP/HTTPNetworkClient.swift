@@ -25,7 +25,7 @@ public struct HTTPNetworkClient: NetworkClient {
     ///
     /// - Redirections are not followed: they are answers.
     /// - A connection that is refused is a failure at once. The queue decides when to try again.
-    /// - The pool has no limit of its own. The queue begins at most ``QueueLimits/inFlightPerHost`` requests to a host,
+    /// - The pool has no limit of its own. The queue begins at most `QueueLimits.inFlightPerHost` requests to a host,
     ///   each with a connection. In a pool with a lower limit, requests would wait for a few that hang, outside of all
     ///   lanes and tenants.
     /// - HTTP/1.1, one request at a time on each connection, so that a connection that hangs holds up one request.
@@ -44,7 +44,7 @@ public struct HTTPNetworkClient: NetworkClient {
     /// The schemes of the client. Checked first, because the client's own error for others is not specific.
     private static let schemes: Set = ["http", "https", "unix", "http+unix", "https+unix"]
 
-    /// See ``NetworkClient/send(_:)``.
+    /// See `NetworkClient.send(_:)`.
     public func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
         guard Self.schemes.contains(request.url.prefix { $0 != ":" }.lowercased()) else { throw .badURL }
         var outgoing = HTTPClientRequest(url: request.url)

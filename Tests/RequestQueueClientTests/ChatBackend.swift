@@ -35,6 +35,7 @@ final class ChatBackend: Sendable {
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     private let channel: any Channel
     private let log = Mutex<[Received]>([])
+    private let connections: Box<Int>
     let url: String
 
     /// - Parameters:
@@ -53,10 +54,14 @@ final class ChatBackend: Sendable {
         }
         let log = Box<@Sendable (Received) -> Answer>(answer)
         let received = Box<@Sendable (Received) -> Void>({ _ in })
+        let connections = Box(0)
+        self.connections = connections
         channel = try await ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 256)
             .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
+                connections.value.withLock { $0 += 1 }
+                channel.closeFuture.whenComplete { _ in connections.value.withLock { $0 -= 1 } }
+                return channel.eventLoop.makeCompletedFuture {
                     if let tls {
                         try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
                     }
@@ -74,6 +79,8 @@ final class ChatBackend: Sendable {
     }
 
     var received: [Received] { log.withLock { $0 } }
+    /// The connections that are open.
+    var openConnections: Int { connections.value.withLock { $0 } }
 
     func stop() async throws {
         try await channel.close()

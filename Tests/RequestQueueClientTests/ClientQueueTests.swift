@@ -209,9 +209,9 @@ import Testing
             client: ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url),
             store: stage.store, settings: settings, sessions: ["": SessionKey(bearer: "t")]
         ) { event in
-            guard case .ended(let token, let outcome) = event else { return }
-            let stored = try? stage.store.outcome(token)
-            ends.withLock { $0.append((token, outcome, stored == outcome)) }
+            guard case .ended(let request, let outcome) = event else { return }
+            let stored = try? stage.store.outcome(request.token)
+            ends.withLock { $0.append((request.token, outcome, stored == outcome)) }
         }
         let request = NewRequest(post("/a"), idempotencyKey: "k")
         let token = try await queue.append(request)

@@ -6,10 +6,11 @@ public import RequestQueue
 extension APIClient {
     /// Sends a request at once and waits for the answer. Nothing is stored or repeated.
     ///
-    /// Equal requests at the same time are sent once if ``APIRequestConfig/deduplicate`` is set.
+    /// Equal requests at the same time are sent once if `APIRequestConfig.deduplicate` is set.
     ///
     /// - Parameters:
-    ///   - session: attached if ``APIRequestConfig/includeSessionKey`` is set.
+    ///   - config: the request.
+    ///   - session: attached if `APIRequestConfig.includeSessionKey` is set.
     ///   - names: remote identifiers of the entities that the request names.
     /// - Throws: ``APIError``.
     public func send(
@@ -17,6 +18,8 @@ extension APIClient {
     ) async throws(APIError) -> APIClientResponse<Data> {
         if config.includeSessionKey, session == nil { throw .noSession }
         let config = await prepareRequest(config)
+        let log = logHandler
+        func note(_ step: APIClientLogEntry.Step) { log?(APIClientLogEntry(self, config, token: nil, step)) }
         let request: NetworkRequest
         do throws(UnresolvedReference) {
             request = try networkRequest(config, names: names, session: session)
@@ -24,11 +27,16 @@ extension APIClient {
             throw .queue("The backend has not named \(error.reference) yet.")
         }
         let response: NetworkResponse
+        note(.sent)
         do throws(NetworkFailure) {
             response = try await send(request, once: config.deduplicate)
         } catch {
+            note(.failed(.network(error)))
             throw .network(error)
         }
+        note(
+            RetryTable.isSuccess(response.status)
+                ? .answered(status: response.status) : .failed(.status(response.status)))
         guard RetryTable.isSuccess(response.status) else {
             throw .api(status: response.status, errorPayload(from: Data(response.body)))
         }

@@ -7,8 +7,10 @@ public import RequestQueue
 public protocol APIClient: Sendable {
     /// The interface to the network.
     var networkClient: any NetworkClient { get }
-    /// A name for the application's own logs. The library logs nothing.
+    /// A name for logs, which ``logHandler`` gets with each entry.
     var identifier: String { get }
+    /// Receives an entry for each step of each request. It must be quick. Default: nil; nothing is logged.
+    var logHandler: (@Sendable (APIClientLogEntry) -> Void)? { get }
     /// The base URL of the backend's endpoints, such as `https://my_server.example/api/v1`.
     var host: String { get }
     /// Combines equal requests that are sent at the same time.
@@ -26,7 +28,7 @@ public protocol APIClient: Sendable {
     /// The session key of one request, which is attached in place of its tenant's. Default: nil, for the tenant's.
     func session(for request: APIClientQueueRequest) -> SessionKey?
 
-    /// Whether a session key may go to a host other than ``host``, which a request names in ``APIRequestConfig/host``.
+    /// Whether a session key may go to a host other than ``host``, which a request names in `APIRequestConfig.host`.
     /// Default: no; the request is then sent without it. Called if scheme, name or port differ.
     func sendsSession(to host: String) -> Bool
 
@@ -37,11 +39,13 @@ public protocol APIClient: Sendable {
     /// Whether a request whose session key the backend refused with 401 waits for its tenant's next login. Default:
     /// yes. If not, it has failed, and other requests of the tenant continue.
     ///
-    /// - Parameter key: the key that was sent.
+    /// - Parameters:
+    ///   - request: the request.
+    ///   - key: the key that was sent.
     func waitsForLogin(_ request: APIClientQueueRequest, refused key: SessionKey) -> Bool
 
     /// Parses the body of an answer with a failing status. Nil for 403, 404 and 407 means that the backend did not give
-    /// this answer: the request waits, see ``AttemptFailure/unexpected(_:)``. Default: any JSON object is the
+    /// this answer: the request waits, see `AttemptFailure.unexpected(_:)`. Default: any JSON object is the
     /// backend's.
     func errorPayload(from body: Data) -> APIErrorPayload?
 
@@ -55,6 +59,8 @@ extension APIClient {
     public var jsonCoderConfig: APIJSONCoderConfig { APIJSONCoderConfig() }
     /// A minute.
     public var timeoutInterval: Int64 { 60_000 }
+    /// Nothing is logged.
+    public var logHandler: (@Sendable (APIClientLogEntry) -> Void)? { nil }
     /// The tenant's.
     public func session(for request: APIClientQueueRequest) -> SessionKey? { nil }
     /// No.

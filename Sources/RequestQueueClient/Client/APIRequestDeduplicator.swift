@@ -7,7 +7,7 @@ public import RequestQueue
 public protocol APIRequestDeduplicating: Sendable {
     /// Sends a request, or waits for the answer to an equal one in flight.
     ///
-    /// - Throws: ``NetworkFailure``, to all callers that waited for the same answer.
+    /// - Throws: `NetworkFailure`, to all callers that waited for the same answer.
     func send(
         _ request: NetworkRequest,
         _ body: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse

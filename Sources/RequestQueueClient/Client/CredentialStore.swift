@@ -87,6 +87,9 @@ final class TenantSessions: CredentialStore {
         sessions.withLock { $0[ExactText(tenant)] }.flatMap { $0.isRefused ? nil : $0 }
     }
 
+    /// The key of a tenant; nil if it has none that the backend accepts.
+    func key(of tenant: String) -> SessionKey? { session(of: tenant)?.key }
+
     func key(for request: APIClientQueueRequest) -> SessionKey? {
         client.session(for: request) ?? session(of: request.tenant)?.key
     }

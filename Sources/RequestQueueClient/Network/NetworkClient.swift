@@ -64,7 +64,7 @@ public protocol NetworkClient: Sendable {
     ///
     /// It begins on a thread of the queue, so it must await long work and never block.
     ///
-    /// - Throws: ``NetworkFailure`` if there is no answer.
+    /// - Throws: `NetworkFailure` if there is no answer.
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
 }
 

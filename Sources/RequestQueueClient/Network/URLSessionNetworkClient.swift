@@ -35,7 +35,7 @@ public final class URLSessionNetworkClient: NetworkClient {
     /// The configuration that a queue needs: no cache, no cookies, no stored credentials, and no wait for a network,
     /// since the queue decides when to try again.
     ///
-    /// - Parameter connectionsPerHost: at least ``QueueLimits/inFlightPerHost``, and some for requests that are not
+    /// - Parameter connectionsPerHost: at least `QueueLimits.inFlightPerHost`, and some for requests that are not
     ///   queued. With fewer, requests wait in the session, outside of all lanes and tenants.
     public static func configuration(
         connectionsPerHost: Int = 2 * QueueLimits().inFlightPerHost
@@ -76,7 +76,7 @@ public final class URLSessionNetworkClient: NetworkClient {
         return try outcome.get()
     }
 
-    /// - Throws: ``NetworkFailure/badURL``, for an address that is not one of HTTP.
+    /// - Throws: `NetworkFailure.badURL`, for an address that is not one of HTTP.
     private static func outgoing(_ request: NetworkRequest, timeout: Int64) throws(NetworkFailure) -> URLRequest {
         guard let url = URL(string: request.url), let scheme = url.scheme?.lowercased(),
             scheme == "http" || scheme == "https", let host = url.host(), !host.isEmpty

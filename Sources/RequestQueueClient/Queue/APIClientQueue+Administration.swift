@@ -3,39 +3,22 @@
 public import RequestQueue
 import Synchronization
 
-/// An event of a request or of the store.
-public enum QueueEvent: Sendable {
-    /// An attempt begins.
-    case sent(RequestToken)
-    /// An attempt has ended, with success or not.
-    case answered(RequestToken, AttemptReply)
-    /// A request has ended, and that is stored. Only from a queue that keeps outcomes.
-    case ended(RequestToken, RequestOutcome)
-    /// The backend no longer accepts the session key of a tenant. These requests wait for the next login.
-    case refused(tenant: String, AttemptReply, [QueuedRequest])
-    /// Commits have begun to fail with this error, or work again if nil. Nothing is accepted while they fail.
-    case store(QueueStoreError?)
-}
-
 extension APIClientQueue {
-    /// Cancels a request. The backend may still do one that is in flight.
-    ///
-    /// - Parameter cause: in words; nil if its sender cancels it.
-    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
-    public func cancel(_ token: RequestToken, cause: String? = nil) async throws {
+    /// See ``APIClientQueuing/cancel(_:cause:)``.
+    public func cancel(_ token: RequestToken, cause: String?) async throws {
         try await perform { (machine, now) throws in try machine.cancel(token, cause: cause, now: now) }
     }
 
     /// Holds a request or releases it.
     ///
-    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    /// - Throws: `QueueActError`, `QueueError.unavailable(_:)`.
     public func hold(_ token: RequestToken, _ isHeld: Bool = true) async throws {
         try await perform { (machine, now) throws in try machine.hold(token, isHeld, now: now) }
     }
 
     /// Sends a dead request again, or ends the pause of one that waits.
     ///
-    /// - Throws: ``QueueActError``, ``QueueStoreError``, ``QueueError/unavailable(_:)``.
+    /// - Throws: `QueueActError`, `QueueStoreError`, `QueueError.unavailable(_:)`.
     public func retry(_ token: RequestToken) async throws {
         let dead = try store.request(token)
         try await perform { (machine, now) throws in
@@ -52,7 +35,7 @@ extension APIClientQueue {
     /// Ends the pauses of all requests that wait for their next attempt.
     ///
     /// - Returns: the number of these requests.
-    /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    /// - Throws: `QueueError.unavailable(_:)`, `QueueError.closed`.
     @discardableResult
     public func hurryAll() async throws -> Int {
         try await perform { (machine, now) throws in machine.hurryAll(now: now) }
@@ -60,7 +43,7 @@ extension APIClientQueue {
 
     /// Removes a dead request, with all that is stored of it.
     ///
-    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    /// - Throws: `QueueActError`, `QueueError.unavailable(_:)`.
     public func purge(_ token: RequestToken) async throws {
         guard let dead = try store.request(token) else { throw QueueActError.unknown }
         try await perform { (machine, _) throws in try machine.purge(dead.id) }
@@ -69,7 +52,7 @@ extension APIClientQueue {
     /// Sends all dead requests again, in the order in which they were accepted.
     ///
     /// - Returns: the number of requests that wait again. Others, for example because the queue is full, stay dead.
-    /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    /// - Throws: `QueueStoreError`, `QueueError.unavailable(_:)`, `QueueError.closed`.
     @discardableResult
     public func retryDead() async throws -> Int {
         try await eachDead { (machine, now, request) throws in try machine.revive(request, now: now) }
@@ -78,7 +61,7 @@ extension APIClientQueue {
     /// Removes all dead requests.
     ///
     /// - Returns: the number of these requests.
-    /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    /// - Throws: `QueueStoreError`, `QueueError.unavailable(_:)`, `QueueError.closed`.
     @discardableResult
     public func purgeDead() async throws -> Int {
         try await eachDead { (machine, _, request) throws in try machine.purge(request.id) }
@@ -102,7 +85,7 @@ extension APIClientQueue {
 
     /// Holds all requests of a tenant, present and future, or releases them. A hold ends with the process.
     ///
-    /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    /// - Throws: `QueueError.unavailable(_:)`, `QueueError.closed`.
     public func hold(tenant: String, _ isHeld: Bool = true) async throws {
         try await perform { (machine, now) throws in machine.hold(tenant: tenant, isHeld, now: now) }
     }
@@ -117,9 +100,22 @@ extension APIClientQueue {
         await read { (machine, _) in machine.waitingForSession(token) } ?? nil
     }
 
-    /// The remote identifier of an entity; nil if it is unknown or forgotten.
-    public func remoteIdentifier(of reference: EntityReference, tenant: String = "") async -> String? {
+    /// See ``APIClientQueuing/remoteIdentifier(of:tenant:)``.
+    public func remoteIdentifier(of reference: EntityReference, tenant: String) async -> String? {
         await read { (machine, _) in machine.remoteIdentifier(of: reference, tenant: tenant) } ?? nil
+    }
+
+    /// The known remote identifiers among those of some entities.
+    public func remoteIdentifiers(
+        of references: [EntityReference], tenant: String = ""
+    ) async -> [EntityReference: String] {
+        guard !references.isEmpty else { return [:] }
+        let names = await read { (machine, _) in
+            references.compactMap { reference in
+                machine.remoteIdentifier(of: reference, tenant: tenant).map { (reference, $0) }
+            }
+        }
+        return Dictionary(names ?? []) { first, _ in first }
     }
 
     /// The known remote identifiers of the entities that requests have created, by the id of the request.
@@ -137,7 +133,7 @@ extension APIClientQueue {
 
     /// The request with this id, in any state; nil if it is unknown or forgotten.
     ///
-    /// - Throws: ``QueueStoreError``.
+    /// - Throws: `QueueStoreError`.
     public func request(number: UInt64) throws(QueueStoreError) -> QueuedRequest? {
         guard number > 0, number <= UInt64(Int64.max) else { return nil }
         let found = try store.requests(states: RequestState.allCases, after: number - 1, limit: 1)
@@ -146,7 +142,7 @@ extension APIClientQueue {
 
     /// Requests by state, in the order in which they were accepted, with ids above `after`.
     ///
-    /// - Throws: ``QueueStoreError``.
+    /// - Throws: `QueueStoreError`.
     public func requests(
         states: [RequestState] = RequestState.allCases, after: UInt64 = 0, limit: Int = 100
     ) throws(QueueStoreError) -> [QueuedRequest] {

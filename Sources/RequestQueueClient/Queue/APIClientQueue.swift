@@ -1,6 +1,6 @@
 // The queue: connects the machine with its store, the network and the handlers.
 
-import Foundation
+public import Foundation
 public import RequestQueue
 import Synchronization
 
@@ -23,7 +23,9 @@ public final class APIClientQueue: APIClientQueuing {
     /// The backend's client.
     public let client: any APIClient
     let store: any QueueReading
-    private let watch: @Sendable (QueueEvent) -> Void
+    private let watch: (@Sendable (QueueEvent) -> Void)?
+    private let observers = QueueObservers()
+    private let background: BackgroundWork?
     /// Chooses the session key of each attempt.
     private let credentials: any CredentialStore
     /// The same, if it is the queue's own; nil if the caller decides about session keys.
@@ -42,24 +44,28 @@ public final class APIClientQueue: APIClientQueuing {
     /// Opens the queue and continues with what an earlier process left.
     ///
     /// - Parameters:
+    ///   - client: the backend.
+    ///   - store: where requests survive the process, such as `SQLiteQueueStore`.
+    ///   - settings: bounds, pauses, and what is kept. The host is that of the client.
     ///   - credentials: where session keys are kept between two logins.
     ///   - sessions: the session keys of tenants; see ``setSession(_:for:)``.
     ///   - held: tenants whose requests are all held from the beginning; see ``hold(tenant:_:)``.
     ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
     ///   - awaitsHandlers: whether handlers come later, by ``register(_:)``. Outcomes, also those that an earlier
     ///     process left, are kept and wait for the first of them. While more than a thousand wait, nothing is sent.
-    ///   - watch: called with each event as it happens, on the driver's threads. It must be quick.
-    /// - Throws: ``QueueStoreError`` if the store cannot be read.
+    ///   - backgroundTasks: asks the system for time while requests with `APIRequestConfig.background` are in flight.
+    ///   - watch: called with each event as it happens, on the driver's threads. It must be quick. See also ``events``.
+    /// - Throws: `QueueStoreError` if the store cannot be read.
     public convenience init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
         credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:], held: [String] = [],
         handlers: [any APIClientQueueResponseHandler] = [], awaitsHandlers: Bool = false,
-        watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
+        backgroundTasks: (any APIBackgroundTasks)? = nil, watch: (@Sendable (QueueEvent) -> Void)? = nil
     ) throws(QueueStoreError) {
         let contents = try store.load()
         let sessions = TenantSessions(client, credentials, stored: contents.sessions, sessions: sessions)
         var settings = settings
-        settings.host = client.host
+        (settings.host, settings.reportsEnds) = (client.host, true)
         if !handlers.isEmpty || awaitsHandlers { (settings.keepsOutcomes, settings.deliversOutcomes) = (true, true) }
         if settings.attemptTimeout == nil { settings.attemptTimeout = client.timeoutInterval }
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
@@ -67,10 +73,12 @@ public final class APIClientQueue: APIClientQueuing {
         let now = QueueEngine.now()
         for tenant in held { machine.hold(tenant: tenant, true, now: now) }
         machine.restore(contents, now: now)
+        let health = StoreEvents()
         self.init(
-            client: client, store: store, driver: QueueEngine(machine, store: store) { watch(.store($0)) },
+            client: client, store: store, driver: QueueEngine(machine, store: store) { health.send($0) },
             credentials: sessions, handlers: handlers, keepsOutcomes: settings.keepsOutcomes,
-            awaitsHandlers: awaitsHandlers && handlers.isEmpty, watch: watch)
+            awaitsHandlers: awaitsHandlers && handlers.isEmpty, backgroundTasks: backgroundTasks, health: health,
+            watch: watch)
     }
 
     /// Opens a queue whose machine the caller has made, with what an earlier process left, and owns.
@@ -84,8 +92,8 @@ public final class APIClientQueue: APIClientQueuing {
     package init(
         client: any APIClient, store: any QueueReading, driver: any QueueDriver,
         credentials: any CredentialStore, handlers: [any APIClientQueueResponseHandler] = [], keepsOutcomes: Bool,
-        awaitsHandlers: Bool = false,
-        deliversOutcomes: Bool = true, watch: @escaping @Sendable (QueueEvent) -> Void
+        awaitsHandlers: Bool = false, deliversOutcomes: Bool = true, backgroundTasks: (any APIBackgroundTasks)? = nil,
+        health: StoreEvents? = nil, watch: (@Sendable (QueueEvent) -> Void)?
     ) {
         self.client = client
         self.store = store
@@ -93,6 +101,13 @@ public final class APIClientQueue: APIClientQueuing {
         sessions = credentials as? TenantSessions
         self.watch = watch
         self.driver = driver
+        let observers = observers
+        background = backgroundTasks.map { tasks in
+            BackgroundWork(tasks) {
+                watch?(.backgroundTimeEnded)
+                observers.send(.backgroundTimeEnded)
+            }
+        }
         self.deliversOutcomes = deliversOutcomes
         let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
         self.results = results
@@ -100,6 +115,10 @@ public final class APIClientQueue: APIClientQueuing {
             State(handlers: handlers, keepsOutcomes: keepsOutcomes, awaitsHandler: awaitsHandlers))
         let (arrival, firstHandler) = AsyncStream<Void>.makeStream()
         self.firstHandler = firstHandler
+        health?.start { error in
+            watch?(.store(error))
+            observers.send(.store(error))
+        }
         driver.start { [weak self] batch, answers in self?.act(on: batch, answers) }
         let task = Task { [weak self] in
             var isOpen = !awaitsHandlers
@@ -119,6 +138,8 @@ public final class APIClientQueue: APIClientQueuing {
     deinit {
         results.finish()
         firstHandler.finish()
+        observers.close()
+        background?.close()
         let (driver, attempts) = (driver, attempts.withLock { $0.values.compactMap { $0 } })
         driver.post { machine, now in
             machine.release(now: now)
@@ -166,6 +187,8 @@ public final class APIClientQueue: APIClientQueuing {
         }
         for task in attempts.withLock({ $0.values.compactMap { $0 } }) { task.cancel() }
         for waiter in state.withLock({ $0.waiters.close() }) { waiter.end(.failure(QueueError.closed)) }
+        background?.close()
+        observers.close()
     }
 
     // MARK: What an application does
@@ -257,10 +280,10 @@ public final class APIClientQueue: APIClientQueuing {
 
     /// The request that was accepted under an idempotency key, in any state; nil if the key is new or forgotten.
     ///
-    /// Keys are forgotten after ``QueueLimits/retention``. A caller that cannot make the same bytes twice, such as a
+    /// Keys are forgotten after `QueueLimits.retention`. A caller that cannot make the same bytes twice, such as a
     /// sealed body, calls this before it appends.
     ///
-    /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    /// - Throws: `QueueStoreError`, `QueueError.unavailable(_:)`, `QueueError.closed`.
     public func request(idempotencyKey key: String, tenant: String = "") async throws -> QueuedRequest? {
         let (token, live) = try await perform { (machine, _) throws in
             let token = machine.token(idempotencyKey: key, tenant: tenant)
@@ -273,12 +296,12 @@ public final class APIClientQueue: APIClientQueuing {
     /// Waits until a request has ended, and returns its outcome with the backend's response.
     ///
     /// It does not matter when the request was appended, or by which process. The outcome of one that has ended comes
-    /// from the store, until it is forgotten after ``QueueLimits/retention``. To stop waiting, cancel the task.
+    /// from the store, until it is forgotten after `QueueLimits.retention`. To stop waiting, cancel the task.
     ///
-    /// Requires handlers, or ``QueueMachine/Settings/keepsOutcomes``; else no outcomes are kept.
+    /// Requires handlers, or `QueueMachine.Settings.keepsOutcomes`; else no outcomes are kept.
     ///
-    /// - Throws: ``QueueActError/unknown``, ``QueueActError/refused(_:)`` if no outcomes are kept,
-    ///   ``QueueError/closed``, ``QueueStoreError``, `CancellationError`.
+    /// - Throws: `QueueActError.unknown`, `QueueActError.refused(_:)` if no outcomes are kept,
+    ///   `QueueError.closed`, `QueueStoreError`, `CancellationError`.
     public func outcome(of token: RequestToken) async throws -> RequestOutcome {
         guard state.withLock({ $0.keepsOutcomes }) else {
             throw QueueActError.refused("The queue keeps no outcomes: it has neither handlers nor keepsOutcomes.")
@@ -305,6 +328,61 @@ public final class APIClientQueue: APIClientQueuing {
         guard let request = try store.request(token) else { throw QueueActError.unknown }
         // A row that could not be read has become dead without an outcome.
         return request.state.isFinal ? RequestOutcome(.failure(status: nil), cause: request.cause) : nil
+    }
+
+    /// Sends a request at once and waits for the answer, with the tenant's session key and the known remote identifiers
+    /// of the entities that it names. Nothing is stored or repeated.
+    ///
+    /// - Throws: ``APIError``.
+    public func send(
+        _ config: APIRequestConfig, tenant: String = ""
+    ) async throws(APIError) -> APIClientResponse<Data> {
+        let names = await remoteIdentifiers(of: config.references, tenant: tenant)
+        var key: BackgroundWork.Key?
+        if config.background, let background {
+            let number = BackgroundWork.Key.direct(.random(in: .min ... .max))
+            background.begin(number)
+            key = number
+        }
+        defer { if let key { background?.end(key) } }
+        return try await client.send(config, session: sessions?.key(of: tenant), names: names)
+    }
+
+    /// Reports whether there is a network, as the system reports it to the application.
+    ///
+    /// Without one, requests wait and no attempt is counted. Once there is one, they are sent at once. A queue begins
+    /// with the assumption that there is one.
+    public func setReachable(_ isReachable: Bool) {
+        post { [weak self] machine, now in
+            guard machine.isReachable != isReachable else { return nil }
+            machine.setReachable(isReachable, now: now)
+            self?.emit(.reachable(isReachable))
+            return nil
+        }
+    }
+
+    // MARK: Events
+
+    /// The events of the queue from now on. Each value that this returns observes on its own.
+    public var events: QueueEvents { observers.add() }
+
+    /// Whether anything is done with events.
+    private var isObserved: Bool { watch != nil || client.logHandler != nil || !observers.isEmpty }
+
+    private func emit(_ event: QueueEvent) {
+        watch?(event)
+        observers.send(event)
+        guard let log = client.logHandler else { return }
+        func note(_ request: APIClientQueueRequest, _ step: APIClientLogEntry.Step) {
+            log(APIClientLogEntry(client, request.wrapped.config, token: request.token, step))
+        }
+        switch event {
+        case .appended(let request): note(request, .appended)
+        case .sent(let request): note(request, .sent)
+        case .answered(let request, let reply): note(request, .init(reply))
+        case .ended(let request, let outcome): note(request, .ended(outcome.state, cause: outcome.cause))
+        case .refused, .reachable, .backgroundTimeEnded, .store, .missed: break
+        }
     }
 
     // MARK: The driver
@@ -347,10 +425,22 @@ public final class APIClientQueue: APIClientQueuing {
 
     /// Does what a batch allows. Called after each commit, in the order of the commits.
     private func act(on batch: QueueBatch, _ answers: QueueAnswers) {
+        let isObserved = isObserved
+        if isObserved {
+            for case .insert(let request, _) in batch.changes { emit(.appended(APIClientQueueRequest(request))) }
+        }
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
-        for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
+        if isObserved { for dispatch in batch.dispatches { emit(.sent(APIClientQueueRequest(dispatch.request))) } }
+        // Before any earlier attempt ends its own, so that one task of the system covers both.
+        if let background {
+            for dispatch in batch.dispatches where dispatch.request.config.background {
+                background.begin(.attempt(dispatch.lease))
+            }
+            for lease in batch.withdrawn { background.end(.attempt(lease)) }
+        }
+        let delivered = deliversOutcomes ? batch.results.count { $0.isKept } : 0
         let (waiters, isBehind) = state.withLock { state in
-            if deliversOutcomes { state.unhandled += batch.results.count }
+            state.unhandled += delivered
             return (state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
         // Noted before its task is known, because an attempt may have ended by then.
@@ -362,8 +452,8 @@ public final class APIClientQueue: APIClientQueuing {
         for task in withdrawn { task.cancel() }
         for (waiter, outcome) in waiters { waiter.end(.success(outcome)) }
         for result in batch.results {
-            watch(.ended(result.request.token, result.outcome))
-            if deliversOutcomes { results.yield(result) }
+            if isObserved { emit(.ended(APIClientQueueRequest(result.request), result.outcome)) }
+            if deliversOutcomes, result.isKept { results.yield(result) }
         }
         if isBehind {
             post { machine, _ in
@@ -395,7 +485,7 @@ public final class APIClientQueue: APIClientQueuing {
     private func attempt(_ dispatch: QueueBatch.Dispatch) async {
         let attempt = Attempt(client: client, dispatch: dispatch, credentials: credentials)
         guard let (answer, sent) = await attempt.run() else { return withhold(dispatch) }
-        watch(.answered(dispatch.request.token, answer))
+        if isObserved { emit(.answered(APIClientQueueRequest(dispatch.request), answer)) }
         let reply = answer.keeping(client.keepsHeader)
         var refused: SessionKey?
         // A host that did not get the key has not refused it.
@@ -417,15 +507,19 @@ public final class APIClientQueue: APIClientQueuing {
             }
             if let metadata { machine.setMetadata(metadata, of: id, lease: lease) }
             machine.reply(id, lease: lease, reply, waitsForLogin: next != .fails, now: now, random: random)
+            var refusal: QueueEvent?
             switch next {
-            case .fails: return nil
-            case .isSentAgain:
-                machine.setSession(tenant, present: true)
-                return nil
+            case .fails: break
+            case .isSentAgain: machine.setSession(tenant, present: true)
             case .waits:
-                guard !machine.hasSession(tenant) else { return nil }
-                let waiting = machine.waitingForSession(of: tenant)
-                return QueueAnswer { [weak self] _, _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
+                guard !machine.hasSession(tenant) else { break }
+                refusal = .refused(tenant: tenant, reply, machine.waitingForSession(of: tenant))
+            }
+            guard refusal != nil || self?.background != nil else { return nil }
+            // After the commit: before it, the outcome could be lost with the application.
+            return QueueAnswer { [weak self, refusal] _, _ in
+                if let refusal { self?.emit(refusal) }
+                self?.background?.end(.attempt(lease))
             }
         }
     }
@@ -437,7 +531,8 @@ public final class APIClientQueue: APIClientQueuing {
             // The tenant may have logged in again.
             let hasKey = credentials.key(for: APIClientQueueRequest(dispatch.request)) != nil
             machine.withhold(dispatch.id, lease: dispatch.lease, hasSession: hasKey, now: now)
-            return nil
+            guard self?.background != nil else { return nil }
+            return QueueAnswer { [weak self] _, _ in self?.background?.end(.attempt(dispatch.lease)) }
         }
     }
 
@@ -473,4 +568,13 @@ public final class APIClientQueue: APIClientQueuing {
             return nil
         }
     }
+}
+
+/// Carries the store's failures from a driver to the queue that is made after it.
+package final class StoreEvents: Sendable {
+    private let send = Mutex<@Sendable (QueueStoreError?) -> Void>({ _ in })
+
+    func start(_ send: @escaping @Sendable (QueueStoreError?) -> Void) { self.send.withLock { $0 = send } }
+
+    func send(_ error: QueueStoreError?) { send.withLock { $0 }(error) }
 }

@@ -7,7 +7,7 @@ public import RequestQueue
 public protocol APIClientQueuing: AnyObject, Sendable {
     /// Appends a request, and returns when it is stored. The queue decides when to send it.
     ///
-    /// - Throws: ``QueueError``; the request will never be sent then.
+    /// - Throws: `QueueError`; the request will never be sent then.
     func append(_ request: NewRequest) async throws(QueueError) -> RequestToken
 
     /// Adds a handler after the existing ones.
@@ -17,13 +17,33 @@ public protocol APIClientQueuing: AnyObject, Sendable {
 
     /// Merges the remote identifier of an entity, for requests that wait for it. It is stored when this returns.
     ///
-    /// - Throws: ``MergeConflict`` if the entity has another one, ``QueueError`` if it could not be stored.
+    /// - Throws: `MergeConflict` if the entity has another one, `QueueError` if it could not be stored.
     func merge(with identifier: EntityIdentifier, tenant: String) async throws
+
+    /// The remote identifier of an entity; nil if it is unknown or forgotten.
+    func remoteIdentifier(of reference: EntityReference, tenant: String) async -> String?
+
+    /// Cancels a request that waits or is in flight. Handlers get ``APIClientQueueResult/aborted``. The backend may still
+    /// do one that is in flight; its connection is closed.
+    ///
+    /// - Parameters:
+    ///   - token: the request.
+    ///   - cause: in words; nil if its sender cancels it.
+    /// - Throws: `QueueActError` if it has ended or is unknown, `QueueError.unavailable(_:)`.
+    func cancel(_ token: RequestToken, cause: String?) async throws
 }
 
 extension APIClientQueuing {
     /// The same for the unnamed tenant, of an application that one person uses.
     public func merge(with identifier: EntityIdentifier) async throws { try await merge(with: identifier, tenant: "") }
+
+    /// The same for the unnamed tenant, of an application that one person uses.
+    public func remoteIdentifier(of reference: EntityReference) async -> String? {
+        await remoteIdentifier(of: reference, tenant: "")
+    }
+
+    /// Cancels a request for its sender.
+    public func cancel(_ token: RequestToken) async throws { try await cancel(token, cause: nil) }
 }
 
 /// Receives the outcomes of requests, including those that an earlier process appended.

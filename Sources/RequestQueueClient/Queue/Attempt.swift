@@ -31,7 +31,10 @@ struct Attempt: Sendable {
             request.headers.append(.init("Idempotency-Key", dispatch.request.idempotencyKey))
         }
         do throws(NetworkFailure) {
-            let response = try await client.send(request, once: config.deduplicate)
+            // Its idempotency key makes a write unlike all others, so that only the application's own deduplicator may
+            // find an equal one.
+            let isUnlikeOthers = !config.method.isSafe && client.deduplicator is APIRequestDeduplicator
+            let response = try await client.send(request, once: config.deduplicate && !isUnlikeOthers)
             return (reply(response), session)
         } catch {
             return (.failure(.network(error), retryAfter: nil, headers: [], body: []), session)

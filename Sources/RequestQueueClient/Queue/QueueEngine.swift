@@ -6,7 +6,7 @@ import Foundation
 import RequestQueue
 import Synchronization
 
-/// Runs a ``QueueMachine`` on a thread of its own, and larger commits on another one. Commits block only these threads.
+/// Runs a `QueueMachine` on a thread of its own, and larger commits on another one. Commits block only these threads.
 final class QueueEngine: QueueDriver {
     typealias Act = @Sendable (QueueBatch, QueueAnswers) -> Void
 

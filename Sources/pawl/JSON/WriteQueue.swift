@@ -34,10 +34,10 @@ final class WriteQueue: Sendable {
             store: store, driver: driver, credentials: credentials, keepsOutcomes: true, deliversOutcomes: false
         ) { event in
             switch event {
-            case .sent(let token): tables.traces.sent(token, at: SystemClock.now().wall)
-            case .answered(let token, let reply):
-                tables.traces.answered(token, reply, at: SystemClock.now().wall)
-                tables.waiters.note(reply, to: token)
+            case .sent(let request): tables.traces.sent(request.token, at: SystemClock.now().wall)
+            case .answered(let request, let reply):
+                tables.traces.answered(request.token, reply, at: SystemClock.now().wall)
+                tables.waiters.note(reply, to: request.token)
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
                 // A client that was notified of the failure cannot repeat the write without an idempotency key.
@@ -49,7 +49,7 @@ final class WriteQueue: Sendable {
                 }
                 submit([.queue(cancel)])
             // The participants have recorded an outcome, and `StoreHealth` reports the store.
-            case .ended, .store: break
+            case .appended, .ended, .reachable, .backgroundTimeEnded, .store, .missed: break
             }
         }
     }
