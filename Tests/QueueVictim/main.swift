@@ -2,6 +2,7 @@
 //
 //     QueueVictim PATH         opens a store and commits batches as fast as the disk lets it
 //     QueueVictim PATH URL     opens a queue, sends what the last process has left, and appends more
+//     QueueVictim PATH URL TEXT    the application of the tutorial, see `Notes.swift`; TEXT may be empty
 
 import Glibc
 import RequestQueue
@@ -34,6 +35,10 @@ func report(_ number: UInt64) {
     guard write(1, line, line.count) == line.count else { exit(1) }
 }
 
+if CommandLine.arguments.count > 3 {
+    try await runNotes(
+        file: CommandLine.arguments[1], host: CommandLine.arguments[2], text: CommandLine.arguments[3])
+}
 if CommandLine.arguments.count > 2 {
     try await appendForEver(to: CommandLine.arguments[2], path: CommandLine.arguments[1], report)
 }

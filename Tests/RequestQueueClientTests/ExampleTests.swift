@@ -31,7 +31,6 @@ import Testing
         let backend = try await ChatBackend { received in
             received.method == "POST" ? .status(201, body: #"{"id":"42"}"#) : .status(204)
         }
-        let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
         let folder = FileManager.default.temporaryDirectory.appending(path: "queue-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: folder) }
@@ -39,7 +38,7 @@ import Testing
         let listener = Listener()
 
         let queue = try APIClientQueue(
-            client: Chat(networkClient: HTTPNetworkClient(http), host: backend.url),
+            client: Chat(networkClient: URLSessionNetworkClient(), host: backend.url),
             store: SQLiteQueueStore(path: file), handlers: [listener])
         queue.setSession(SessionKey(bearer: "what the login gave"))
 
@@ -51,15 +50,20 @@ import Testing
                 lane: "room-7", creates: [draft]))
 
         // An edit of a message that may not be sent yet: it waits for the backend's name and goes out with it.
+        struct Edit: Encodable {
+            var of: EntityReference
+            var text: String
+        }
         try await queue.append(
             NewRequest(
-                APIRequestConfig(method: .put, path: "/messages/\(draft)", body: .json(["text": "Hello"])),
+                APIRequestConfig(
+                    method: .put, path: "/messages/\(draft)", body: try .json(encoding: Edit(of: draft, text: "Hello"))),
                 lane: "room-7"))
 
         try await eventuallyAsync("both outcomes") { listener.all.count == 2 }
         #expect(backend.received.map(\.uri) == ["/messages", "/messages/42"])
+        #expect(backend.received.last?.body == #"{"of":"42","text":"Hello"}"#)
         await queue.close()
-        try await http.shutdown()
         try await backend.stop()
     }
 
