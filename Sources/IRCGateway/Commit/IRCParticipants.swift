@@ -88,10 +88,6 @@ package struct IRCParticipants {
     var roomDeliveries = RoomDeliveries()
     var unreadCounts = UnreadCounts()
     var relayTimes = RelayTimes()
-    /// Sessions with remote devices whose record cannot be read.
-    package internal(set) var unreadable: Set<SessionID> = []
-    /// Called once in the life of a process for each session whose record cannot be read.
-    package var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
     /// Called with a description of each job that is for the other role and was refused. No part of a gateway submits one.
     package var onOtherRole: @Sendable (String) -> Void = { _ in }
 
@@ -101,6 +97,19 @@ package struct IRCParticipants {
         case .front(let directory): directory.warnings
         case .sidecar: []
         }
+    }
+
+    /// Sessions of the person's own device whose record cannot be read.
+    package var unreadable: Set<SessionID> {
+        switch role {
+        case .front: []
+        case .sidecar(let own): own.unreadable
+        }
+    }
+
+    /// Sets what is called once in the life of a process for each session whose record cannot be read.
+    package func reportUnreadable(to report: @escaping @Sendable (SessionID) -> Void) {
+        if case .sidecar(let own) = role { own.onUnreadable = report }
     }
 
     /// The protection of messages that this vault seals: by keys of the gateway or of the person's device.

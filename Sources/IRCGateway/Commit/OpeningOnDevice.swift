@@ -45,7 +45,7 @@ extension IRCParticipants {
         _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         switch error {
-        case let crossing as Crossing:
+        case let crossing as CrossedSessions:
             return .success(
                 Opened(
                     body: .noText, sender: .own, gap: 0, protection: .device, event: .crossed(isText: crossing.isText)))
@@ -63,16 +63,13 @@ extension IRCParticipants {
         }
     }
 
-    /// An authentic message arrived in a session that is not kept.
-    private struct Crossing: Error { var isText: Bool }
-
     // MARK: Meeting
 
     private mutating func introduced(
         _ job: OpenJob, _ envelope: Envelope, _ own: OwnDevice, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Opened {
         let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
-        var (peer, event) = try assess(introduction.deviceList, envelope.sender, job, own, now)
+        var (peer, event) = try own.judge(introduction.deviceList, by: envelope.sender, from: job.source, now)
         // One of the person's own devices is known under a name as well.
         let isOwn = peer == nil
         if isOwn { peer = own.owner(of: envelope.sender).flatMap { own.peer($0) } }
@@ -97,24 +94,6 @@ extension IRCParticipants {
         return opened
     }
 
-    /// Checks a device list that a device shows.
-    ///
-    /// - Returns: the peer to store, nil if the device is the person's own; and the event, nil if nothing has changed.
-    private func assess(
-        _ shown: DeviceList, _ device: DeviceID, _ job: OpenJob, _ own: OwnDevice, _ now: Timestamp
-    ) throws(OpenError) -> (Peer?, PeerEvent?) {
-        switch own.assess(shown, with: device, as: job.senders, now) {
-        case .new(let peer): return (peer, .keysExchanged(peer.name))
-        case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
-        case .changed(let peer): return (peer, .changed(peer.name))
-        case .own(let list):
-            // The list of another of the person's own devices may be a later version.
-            guard list.continues(own.deviceList), list != own.deviceList else { return (nil, nil) }
-            return (nil, list.identity(of: own.id) == nil ? .revoked : .adopted(.own))
-        case .refused(let reason): throw OpenError(reason: reason)
-        }
-    }
-
     // MARK: Opening
 
     private mutating func opened(
@@ -122,22 +101,8 @@ extension IRCParticipants {
     ) throws -> Opened {
         // A direct message is not shown as a message to a room.
         guard job.recipients.first?.roomName == nil else { throw OpenError(reason: .notAuthentic) }
-        try own.checkSource(job, envelope.sender)
-        let bound = associatedData(from: envelope.sender, to: own.id, room: nil, envelope.messageID)
-        let plaintext: [UInt8]
-        let skipped: Int
-        if envelope.kind == .several {
-            let several = try several(envelope)
-            var key: [UInt8]
-            (key, skipped) = try decrypt(
-                several.message(for: own.id.value) ?? [], several.authenticated(bound), from: envelope.sender, own, now,
-                &unit)
-            defer { key.wipe() }
-            plaintext = try body(of: several, key, envelope)
-        } else {
-            (plaintext, skipped) = try decrypt(
-                envelope.ratchetMessage, bound, from: envelope.sender, own, now, &unit)
-        }
+        try own.check(job.source, of: envelope.sender)
+        let (plaintext, skipped) = try own.open(envelope, now, in: &vault, &unit)
         var body = try Body(plaintext)
         var opened: Opened
         if body.kind == .control {
@@ -145,35 +110,12 @@ extension IRCParticipants {
             // A skipped message may have been a text.
             opened.gap += skipped
         } else {
-            let sender = try own.owner(envelope, job)
+            let sender = try own.owner(of: envelope, from: job.source)
             opened = try shown(job, envelope, sender, &body, skipped, own, now, &unit)
         }
         opened.protection = .device
         raise(opened.sender, job, own, now, &unit)
         return opened
-    }
-
-    private func several(_ envelope: Envelope) throws(OpenError) -> MultiRecipientMessage {
-        do {
-            return try MultiRecipientMessage(serialized: envelope.ratchetMessage.span)
-        } catch {
-            throw OpenError(reason: .malformed)
-        }
-    }
-
-    private func body(
-        of several: MultiRecipientMessage, _ key: [UInt8], _ envelope: Envelope
-    ) throws(OpenError) -> [UInt8] {
-        var plaintext: [UInt8] = []
-        do {
-            try several.openBody(
-                contentKey: key.span,
-                associatedData: associatedData(from: envelope.sender, to: DeviceID(0), room: nil, envelope.messageID),
-                into: &plaintext)
-            return plaintext
-        } catch {
-            throw OpenError(reason: error == .malformed ? .malformed : .notAuthentic)
-        }
     }
 
     /// Accepts a text, marks it, and notes the name of its sender.
@@ -187,7 +129,7 @@ extension IRCParticipants {
             job, envelope, sender, .own, body, skipped, now, &unit, protection: .device,
             isVerified: isVerified
         ).get()
-        opened.event = own.otherName(sender, job)
+        opened.event = own.otherName(sender, job.source)
         if opened.event != nil { remember(alias: job.sourceName, of: sender, &unit) }
         return opened
     }
@@ -197,45 +139,6 @@ extension IRCParticipants {
         Array("\(job.sourceName) \(job.recipients.first?.roomName ?? "")".utf8)
     }
 
-    private mutating func decrypt(
-        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ own: OwnDevice, _ now: Timestamp,
-        _ unit: inout Unit
-    ) throws -> ([UInt8], Int) {
-        let id = own.session(with: sender)
-        var plaintext: [UInt8] = []
-        let box = try peerSession(id)
-        if let box {
-            do throws(RatchetError) {
-                let received = try box.sessions.decrypt(
-                    message.span, associatedData: associated.span, into: &plaintext)
-                unit.shared.append(id)
-                vault.markDirty(id)
-                return (plaintext, received.skipped)
-            } catch {
-                switch error {
-                case .differentSession: break
-                case .duplicate: throw OpenError(reason: .copy)
-                case .tooFarAhead: throw OpenError(reason: .tooFarAhead)
-                default: throw OpenError(reason: OpenFailure(versionOf: message) ?? .notAuthentic)
-                }
-            }
-        }
-        guard PreKeyMessage.isPreKeyMessage(message.span) else {
-            throw OpenError(reason: OpenFailure(versionOf: message) ?? .unknownSender)
-        }
-        let beginning = try own.begin(message, associated, from: sender, &plaintext)
-        // Both ends began a session at the same time. Both keep the session of the end with the lower key.
-        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
-            throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
-        }
-        let session = try own.commit(beginning, now, random: &vault.random, &unit.changes)
-        unit.shared.append(id)
-        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.restore(box, as: id) }
-        }
-        try vault.adopt(session, as: id)
-        return (plaintext, 0)
-    }
-
     private mutating func receiveControl(
         _ message: ControlMessage, _ envelope: Envelope, _ job: OpenJob, _ own: OwnDevice, _ now: Timestamp,
         _ unit: inout Unit
@@ -243,38 +146,29 @@ extension IRCParticipants {
         var opened = Opened(body: .noText, sender: .own, gap: 0)
         switch message {
         case .ready(let deviceList), .acknowledge(let deviceList):
-            // A list proves nothing about a session whose key it does not hold.
-            guard let box = try peerSession(own.session(with: envelope.sender)),
-                deviceList.identity(of: envelope.sender) == box.sessions.peerIdentity
-            else { throw OpenError(reason: .notAuthentic) }
-            var (peer, event) = try assess(deviceList, envelope.sender, job, own, now)
-            if peer?.deviceList.continues(deviceList) == true { peer?.note(envelope.sender) }
+            let (peer, event) = try own.take(
+                shown: deviceList, by: envelope.sender, from: job.source, now, in: &vault, &unit)
             opened.event = event
-            if case .ready = message, event == nil { opened.event = peer.map { .renewed($0.name) } }
-            if let peer {
-                own.put(peer, &unit)
-                opened.sender = peer.name
-            } else if event != nil {
-                own.take(deviceList, &unit)
-            }
-            if case .ready = message, event != peer.map({ .changed($0.name) }) {
+            if case .ready = message, event == nil { opened.event = peer.map { .renewed($0) } }
+            if let peer { opened.sender = peer }
+            if case .ready = message, event != peer.map({ .changed($0) }) {
                 opened.answer = .init(
                     body: ControlMessage.acknowledge(own.deviceList).body, device: envelope.sender)
             }
         case .senderKey(let room, let distribution, let ended):
-            opened.sender = try own.owner(envelope, job)
+            opened.sender = try own.owner(of: envelope, from: job.source)
             opened.gap = own.take(
                 distribution, ended: ended, from: envelope.sender, in: room, random: &vault.random,
                 &unit.changes)
         case .senderKeyWanted(let room):
-            opened.sender = try own.owner(envelope, job)
+            opened.sender = try own.owner(of: envelope, from: job.source)
             own.forget(reader: envelope.sender, in: room)
         case .roomRequest(let request):
-            opened.sender = try own.owner(envelope, job)
+            opened.sender = try own.owner(of: envelope, from: job.source)
             try own.take(request, of: envelope.sender, from: opened.sender, &unit)
             opened.event = .asked(request)
         case .adopted(let deviceList):
-            opened.sender = try own.owner(envelope, job)
+            opened.sender = try own.owner(of: envelope, from: job.source)
             try own.join(deviceList, of: opened.sender, &unit)
             opened.event = .adopted(opened.sender)
         }

@@ -1,4 +1,4 @@
-// The person's own device in a sidecar: its list, prekeys, peers and room keys, and what connections see of them.
+// The person's own device: its list, prekeys, peers and room keys, and what connections see of them.
 //
 // It knows no sessions, which are in the vault, and no requests. A method that changes rows appends the changes; what
 // connections see changes after the commit.
@@ -11,9 +11,9 @@ import Protection
 import StorePort
 import Vault
 
-/// The state of a sidecar's device, apart from its sessions. One thread at a time uses it.
+/// The state of a person's own device, apart from its sessions. One thread at a time uses it.
 ///
-/// An object, so that ``ParticipantRole`` is switched over without copies of this state.
+/// An object, so that a role that holds it is switched over without copies of this state.
 final class OwnDevice {
     let device: HostedDevice
     private var state: OwnDeviceState
@@ -48,6 +48,28 @@ final class OwnDevice {
 
     func peer(_ name: AccountID) -> Peer? { state.peers[name] }
     func session(with peer: DeviceID) -> SessionID { SessionID(owner: id, peer: peer, in: .only) }
+
+    // MARK: Sessions
+
+    /// Devices whose session cannot be read; each counts as one without keys until it begins a new session.
+    private(set) var unreadable: Set<SessionID> = []
+    /// Called once in the life of a process for each session that cannot be read.
+    var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
+
+    /// The sessions with a remote device; nil if there are none, or if their record cannot be read. In the second case
+    /// the device counts as one without keys until it begins a new session, and other devices can still be reached.
+    ///
+    /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
+    func sessions(with peer: DeviceID, in vault: inout Vault) throws -> SessionBox? {
+        let id = session(with: peer)
+        do {
+            return try vault.session(id)
+        } catch {
+            guard case .corrupt = error else { throw error }
+            if unreadable.insert(id).inserted { onUnreadable(id) }
+            return nil
+        }
+    }
 
     // MARK: Failed jobs
 
@@ -162,41 +184,41 @@ final class OwnDevice {
     /// The owner of a device: a peer, or the person for another device of their own; nil if unknown.
     func owner(of device: DeviceID) -> AccountID? { state.owner(of: device) }
 
-    /// The peer whose keys were last seen under the line's nick.
-    private func alias(_ job: OpenJob) -> Peer? {
-        latches.peer(named: job.sourceName, for: .own).flatMap { state.peers[$0] }
+    /// The peer whose keys were last seen under the source's name.
+    private func alias(_ source: MessageSource) -> Peer? {
+        latches.peer(named: source.name, for: .own).flatMap { state.peers[$0] }
     }
 
     /// Checks that a known device writes under a name of its owner, or under a name that no known peer has.
-    func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
+    func check(_ source: MessageSource, of device: DeviceID) throws(OpenError) {
         guard state.identity(of: device) != nil else { return }
         // Only the person's own devices write under the person's own nick.
-        guard job.senders != [.own] || deviceList.identity(of: device) != nil else {
+        guard source.accounts != [.own] || deviceList.identity(of: device) != nil else {
             throw OpenError(reason: .wrongSource)
         }
-        let named = job.senders.compactMap { state.peers[$0] }
-        let known = named.isEmpty ? [alias(job)].compactMap { $0 } : named
+        let named = source.accounts.compactMap { state.peers[$0] }
+        let known = named.isEmpty ? [alias(source)].compactMap { $0 } : named
         // The name belongs to a peer whose list does not have the device, so the message has no owner.
         guard known.isEmpty || known.contains(where: { $0.deviceList.identity(of: device) != nil }) else {
             throw OpenError(reason: .wrongSource)
         }
     }
 
-    /// The peer whose device has sealed an envelope. If several peers list the device, the one with the line's name.
-    func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
-        let named = job.senders.compactMap { state.peers[$0] } + [alias(job)].compactMap { $0 }
+    /// The peer whose device has sealed an envelope. If several peers list the device, the one with the source's name.
+    func owner(of envelope: Envelope, from source: MessageSource) throws(OpenError) -> AccountID {
+        let named = source.accounts.compactMap { state.peers[$0] } + [alias(source)].compactMap { $0 }
         if let peer = named.first(where: { $0.hasConfirmed(envelope.sender) }) { return peer.name }
         guard let owner = state.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
-        // The line has the name of a peer that only lists the device.
+        // The source has the name of a peer that only lists the device.
         guard named.isEmpty else { throw OpenError(reason: .wrongSource) }
         return owner
     }
 
-    /// The event if a peer writes under a nick that it did not use before, whatever account the backend names; else
+    /// The event if a peer writes under a name that it did not use before, whatever account the backend names; else
     /// nil.
-    func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
-        let seen = latches.peer(named: job.sourceName, for: .own) ?? state.peers[.nick(job.sourceName)]?.name
-        return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
+    func otherName(_ sender: AccountID, _ source: MessageSource) -> PeerEvent? {
+        let seen = latches.peer(named: source.name, for: .own) ?? state.peers[.nick(source.name)]?.name
+        return (seen ?? (source.accounts.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
     }
 
     /// Notes that a message of a peer was opened.
@@ -248,9 +270,10 @@ final class OwnDevice {
         var copies: [ListedDevice] = []
     }
 
-    func readers(of job: SealJob) -> Readers {
-        if let device = job.device { return Readers(devices: [(device, state.identity(of: device))]) }
-        guard let peer = state.peers[job.recipient], peer.offered == nil else { return Readers() }
+    /// The devices that get a message to an account, or this one device only.
+    func readers(of recipient: AccountID, only device: DeviceID? = nil) -> Readers {
+        if let device { return Readers(devices: [(device, state.identity(of: device))]) }
+        guard let peer = state.peers[recipient], peer.offered == nil else { return Readers() }
         let listed = peer.deviceList.current.filter { $0.id != id }
         return Readers(
             devices: listed.map { ($0.id, $0.identity) },
@@ -350,9 +373,11 @@ final class OwnDevice {
     }
 
     /// Signs a request to the other members of a room.
-    func sign(_ job: RoomRequestJob, _ now: Timestamp, _ changes: inout [StoreChange]) -> RoomRequest {
+    func request(
+        _ act: RoomRequest.Act, room: String, network: String, _ now: Timestamp, _ changes: inout [StoreChange]
+    ) -> RoomRequest {
         RoomRequest(
-            act: job.act, number: state.nextRequest(now, &changes), room: job.room, network: job.network, device: id,
+            act: act, number: state.nextRequest(now, &changes), room: room, network: network, device: id,
             identity: device.identity)
     }
 

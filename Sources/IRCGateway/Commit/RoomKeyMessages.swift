@@ -47,7 +47,7 @@ extension IRCParticipants {
         for member in members {
             var found: [DeviceID] = []
             for listed in own.devices(of: member.account) {
-                if try peerSession(own.session(with: listed.id))?.sessions.peerIdentity == listed.identity {
+                if try own.sessions(with: listed.id, in: &vault)?.sessions.peerIdentity == listed.identity {
                     found.append(listed.id)
                 }
             }
@@ -62,7 +62,7 @@ extension IRCParticipants {
         let all = Set(try readers(of: job.members, own).flatMap(\.devices))
         let key = own.roomKey(for: room, readers: all, random: &vault.random)
         let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
-        let associated = associatedData(from: own.id, to: DeviceID(0), room: job.recipient, id)
+        let associated = OwnDevice.associatedData(from: own.id, to: DeviceID(0), room: job.recipient, id, vault)
         var message: [UInt8] = []
         try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
         unit.changes.append(try own.row(of: key, room: room, random: &vault.random))
@@ -75,7 +75,7 @@ extension IRCParticipants {
     mutating func ask(
         _ job: RoomRequestJob, _ own: OwnDevice, _ now: Timestamp, _ unit: inout Unit
     ) {
-        let request = own.sign(job, now, &unit.changes)
+        let request = own.request(job.act, room: job.room, network: job.network, now, &unit.changes)
         if job.nicks == nil {
             let room = AccountID.room(job.room)
             switch job.act {
@@ -99,10 +99,10 @@ extension IRCParticipants {
         guard let recipient = job.recipients.first, let room = recipient.roomName else {
             throw OpenError(reason: .notAuthentic)
         }
-        try own.checkSource(job, envelope.sender)
-        let sender = try own.owner(envelope, job)
-        let associated = associatedData(
-            from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
+        try own.check(job.source, of: envelope.sender)
+        let sender = try own.owner(of: envelope, from: job.source)
+        let associated = OwnDevice.associatedData(
+            from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID, vault)
         let (plaintext, skipped) = try own.open(
             envelope, associated, in: room, random: &vault.random, &unit.changes)
         var body = try Body(plaintext)

@@ -50,7 +50,7 @@ extension IRCFront {
             wasDelivered: { journal.contains($0) }, changes: &changes)
         participants.vault.earlierNetworks = parts.earlierNetworks
         participants.messageLines = configuration.limits.messageFragments
-        participants.onUnreadable = { session in
+        participants.reportUnreadable { session in
             tables.tally.add(.unreadableSessions)
             logger.error(
                 """

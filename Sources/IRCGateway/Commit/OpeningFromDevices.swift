@@ -1,0 +1,136 @@
+// Opening messages of devices elsewhere with the sessions of the person's own device.
+
+package import CommitLoop
+package import Devices
+package import DoubleRatchet
+package import Envelope
+package import Protection
+import StorePort
+package import Vault
+
+/// An authentic message arrived in a session that is not kept: both ends began one, and ours is kept.
+package struct CrossedSessions: Error {
+    /// Whether the message was a text, which is not shown.
+    package var isText: Bool
+}
+
+extension OwnDevice {
+    /// Opens an envelope of the kind `direct` or `several`. The session advances; its row is written with the batch.
+    ///
+    /// - Returns: the padded body, and how many messages before it have not come.
+    /// - Throws: ``OpenError``, ``CrossedSessions``, or ``StoreError``.
+    package func open<State: VaultHolding>(
+        _ envelope: Envelope, _ now: Timestamp, in vault: inout Vault, _ unit: inout UnitOfWork<State>
+    ) throws -> (body: [UInt8], skipped: Int) {
+        let bound = Self.associatedData(from: envelope.sender, to: id, envelope.messageID, vault)
+        guard envelope.kind == .several else {
+            return try decrypt(envelope.ratchetMessage, bound, from: envelope.sender, now, in: &vault, &unit)
+        }
+        let several = try Self.several(envelope)
+        var (key, skipped) = try decrypt(
+            several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender, now,
+            in: &vault, &unit)
+        defer { key.wipe() }
+        let associated = Self.associatedData(from: envelope.sender, to: DeviceID(0), envelope.messageID, vault)
+        return (try Self.body(of: several, key, associated), skipped)
+    }
+
+    private static func several(_ envelope: Envelope) throws(OpenError) -> MultiRecipientMessage {
+        do {
+            return try MultiRecipientMessage(serialized: envelope.ratchetMessage.span)
+        } catch {
+            throw OpenError(reason: .malformed)
+        }
+    }
+
+    private static func body(
+        of several: MultiRecipientMessage, _ key: [UInt8], _ associated: [UInt8]
+    ) throws(OpenError) -> [UInt8] {
+        var plaintext: [UInt8] = []
+        do {
+            try several.openBody(contentKey: key.span, associatedData: associated.span, into: &plaintext)
+            return plaintext
+        } catch {
+            throw OpenError(reason: error == .malformed ? .malformed : .notAuthentic)
+        }
+    }
+
+    private func decrypt<State: VaultHolding>(
+        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ now: Timestamp, in vault: inout Vault,
+        _ unit: inout UnitOfWork<State>
+    ) throws -> ([UInt8], Int) {
+        let id = session(with: sender)
+        var plaintext: [UInt8] = []
+        let box = try sessions(with: sender, in: &vault)
+        if let box {
+            do throws(RatchetError) {
+                let received = try box.sessions.decrypt(
+                    message.span, associatedData: associated.span, into: &plaintext)
+                unit.shared.append(id)
+                vault.markDirty(id)
+                return (plaintext, received.skipped)
+            } catch {
+                switch error {
+                case .differentSession: break
+                case .duplicate: throw OpenError(reason: .copy)
+                case .tooFarAhead: throw OpenError(reason: .tooFarAhead)
+                default: throw OpenError(reason: OpenFailure(versionOf: message) ?? .notAuthentic)
+                }
+            }
+        }
+        guard PreKeyMessage.isPreKeyMessage(message.span) else {
+            throw OpenError(reason: OpenFailure(versionOf: message) ?? .unknownSender)
+        }
+        let beginning = try begin(message, associated, from: sender, &plaintext)
+        // Both ends began a session at the same time. Both keep the session of the end with the lower key.
+        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
+            throw CrossedSessions(isText: (try? Body(plaintext))?.kind != .control)
+        }
+        let session = try commit(beginning, now, random: &vault.random, &unit.changes)
+        unit.shared.append(id)
+        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.restore(box, as: id) } }
+        try vault.adopt(session, as: id)
+        return (plaintext, 0)
+    }
+
+    // MARK: Device lists
+
+    /// Judges a device list that a device shows.
+    ///
+    /// - Returns: the peer to store, nil if the device is the person's own; and the event, nil if nothing has changed.
+    package func judge(
+        _ shown: DeviceList, by device: DeviceID, from source: MessageSource, _ now: Timestamp
+    ) throws(OpenError) -> (peer: Peer?, event: PeerEvent?) {
+        switch assess(shown, with: device, as: source.accounts, now) {
+        case .new(let peer): return (peer, .keysExchanged(peer.name))
+        case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
+        case .changed(let peer): return (peer, .changed(peer.name))
+        case .own(let list):
+            // The list of another of the person's own devices may be a later version.
+            guard list.continues(deviceList), list != deviceList else { return (nil, nil) }
+            return (nil, list.identity(of: id) == nil ? .revoked : .adopted(.own))
+        case .refused(let reason): throw OpenError(reason: reason)
+        }
+    }
+
+    /// Takes the device list that a device shows inside its session.
+    ///
+    /// - Returns: the peer, nil if the device is the person's own; and the event, nil if nothing has changed.
+    package func take<State: VaultHolding>(
+        shown list: DeviceList, by device: DeviceID, from source: MessageSource, _ now: Timestamp,
+        in vault: inout Vault, _ unit: inout UnitOfWork<State>
+    ) throws -> (peer: AccountID?, event: PeerEvent?) {
+        // A list proves nothing about a session whose key it does not hold.
+        guard let box = try sessions(with: device, in: &vault),
+            list.identity(of: device) == box.sessions.peerIdentity
+        else { throw OpenError(reason: .notAuthentic) }
+        var (peer, event) = try judge(list, by: device, from: source, now)
+        if peer?.deviceList.continues(list) == true { peer?.note(device) }
+        if let peer {
+            put(peer, &unit)
+        } else if event != nil {
+            take(list, &unit)
+        }
+        return (peer?.name, event)
+    }
+}
