@@ -101,9 +101,12 @@ let package = Package(
                 "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto,
             ]),
         library(
+            "DeviceSessions",
+            ["CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", "Vault"]),
+        library(
             "IRCGateway",
             [
-                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "Outbox",
+                "CommitLoop", "DeviceDirectory", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "Outbox",
                 "Protection", "Reports", "RequestQueue",
                 "StorePort", "Vault", deque, nioCore,
             ]),

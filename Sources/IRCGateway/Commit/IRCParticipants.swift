@@ -3,6 +3,7 @@
 
 package import CommitLoop
 import DeviceDirectory
+import DeviceSessions
 package import Devices
 package import DoubleRatchet
 package import Envelope

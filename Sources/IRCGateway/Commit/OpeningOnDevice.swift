@@ -1,6 +1,7 @@
 // The person's own device in a sidecar: opening messages and introductions of other people's devices.
 
 import CommitLoop
+import DeviceSessions
 import Devices
 import DoubleRatchet
 import Envelope

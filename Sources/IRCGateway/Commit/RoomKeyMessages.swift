@@ -7,6 +7,7 @@
 // reported although the key has changed.
 
 import CommitLoop
+import DeviceSessions
 import Devices
 import DoubleRatchet
 import Envelope

@@ -2,6 +2,7 @@
 
 import CommitLoop
 import DeviceDirectory
+import DeviceSessions
 import Devices
 import DoubleRatchet
 import Envelope

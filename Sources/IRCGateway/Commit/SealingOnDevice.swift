@@ -1,6 +1,7 @@
 // The person's own device in a sidecar: requests with messages for other people's devices.
 
 import CommitLoop
+import DeviceSessions
 import Devices
 import Envelope
 import Protection

@@ -1,7 +1,7 @@
 // Sealing for devices elsewhere, whose private keys are not in this vault, with the sessions of the person's own device.
 
 import Devices
-package import DoubleRatchet
+import DoubleRatchet
 package import Envelope
 package import Protection
 package import StorePort

@@ -3,19 +3,19 @@
 // It knows no sessions, which are in the vault, and no requests. A method that changes rows appends the changes; what
 // connections see changes after the commit.
 
-import CommitLoop
-import Devices
-import DoubleRatchet
-import Envelope
-import Protection
-import StorePort
-import Vault
+package import CommitLoop
+package import Devices
+package import DoubleRatchet
+package import Envelope
+package import Protection
+package import StorePort
+package import Vault
 
 /// The state of a person's own device, apart from its sessions. One thread at a time uses it.
 ///
 /// An object, so that a role that holds it is switched over without copies of this state.
-final class OwnDevice {
-    let device: HostedDevice
+package final class OwnDevice {
+    package let device: HostedDevice
     private var state: OwnDeviceState
     /// What connections see of the state.
     private let cache: PeerCache
@@ -24,7 +24,7 @@ final class OwnDevice {
     private var advanced: (sender: DeviceID, room: String)?
 
     /// Reads the state of a device from the store.
-    init(
+    package init(
         _ device: HostedDevice, sealer: StorageSealer, store: any Store, latches: LatchTable, cache: PeerCache,
         _ changes: inout [StoreChange]
     ) throws(StoreError) {
@@ -39,28 +39,28 @@ final class OwnDevice {
     }
 
     /// Makes memory agree with one record of the store after a change of it was not committed.
-    func restore(_ kind: RecordKind, name: String, from store: any Store) {
+    package func restore(_ kind: RecordKind, name: String, from store: any Store) {
         state.restore(kind, name: name, from: store)
     }
 
-    var id: DeviceID { device.id }
-    var deviceList: DeviceList { state.deviceList }
+    package var id: DeviceID { device.id }
+    package var deviceList: DeviceList { state.deviceList }
 
-    func peer(_ name: AccountID) -> Peer? { state.peers[name] }
-    func session(with peer: DeviceID) -> SessionID { SessionID(owner: id, peer: peer, in: .only) }
+    package func peer(_ name: AccountID) -> Peer? { state.peers[name] }
+    package func session(with peer: DeviceID) -> SessionID { SessionID(owner: id, peer: peer, in: .only) }
 
     // MARK: Sessions
 
     /// Devices whose session cannot be read; each counts as one without keys until it begins a new session.
-    private(set) var unreadable: Set<SessionID> = []
+    package private(set) var unreadable: Set<SessionID> = []
     /// Called once in the life of a process for each session that cannot be read.
-    var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
+    package var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
 
     /// The sessions with a remote device; nil if there are none, or if their record cannot be read. In the second case
     /// the device counts as one without keys until it begins a new session, and other devices can still be reached.
     ///
     /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
-    func sessions(with peer: DeviceID, in vault: inout Vault) throws -> SessionBox? {
+    package func sessions(with peer: DeviceID, in vault: inout Vault) throws -> SessionBox? {
         let id = session(with: peer)
         do {
             return try vault.session(id)
@@ -74,24 +74,24 @@ final class OwnDevice {
     // MARK: Failed jobs
 
     /// The state before a job.
-    struct Checkpoint {
+    package struct Checkpoint {
         fileprivate let state: OwnDeviceState
     }
 
     /// Begins a job that may fail.
-    func checkpoint() -> Checkpoint {
+    package func checkpoint() -> Checkpoint {
         advanced = nil
         return Checkpoint(state: state)
     }
 
     /// Goes back to the state before a failed job. Only the advanced chain of a room stays; see
     /// ``advancedChain(random:)``.
-    func goBack(to checkpoint: Checkpoint) { state = checkpoint.state }
+    package func goBack(to checkpoint: Checkpoint) { state = checkpoint.state }
 
     /// The row of the chain that a failed job has advanced; nil if there is none.
     ///
     /// It is written although the job failed. Else a copy of the message would open again after a crash.
-    func advancedChain(random: inout some RandomSource) throws -> StoreChange? {
+    package func advancedChain(random: inout some RandomSource) throws -> StoreChange? {
         guard let advanced else { return nil }
         return try state.roomKeys.row(from: advanced.sender, in: advanced.room, random: &random)
     }
@@ -99,14 +99,14 @@ final class OwnDevice {
     // MARK: What connections see
 
     /// Publishes the state of a peer to connections after the commit.
-    func show(_ name: AccountID, _ unit: inout UnitOfWork<some Participants>) {
+    package func show(_ name: AccountID, _ unit: inout UnitOfWork<some Participants>) {
         unit.onCommit { [self] _, _, _ in cache[name] = state.peers[name] }
     }
 
     private func showOwn() { cache.own = OwnDevices(deviceList: state.deviceList, device: id) }
 
     /// Stores a peer and publishes it to connections after the commit.
-    func put(_ peer: Peer, _ unit: inout UnitOfWork<some Participants>) {
+    package func put(_ peer: Peer, _ unit: inout UnitOfWork<some Participants>) {
         show(peer.name, &unit)
         state.put(peer, &unit.changes)
     }
@@ -118,7 +118,7 @@ final class OwnDevice {
     }
 
     /// Stores another version of the own list, also for the peers that are the person's other devices.
-    func take(_ deviceList: DeviceList, _ unit: inout UnitOfWork<some Participants>) {
+    package func take(_ deviceList: DeviceList, _ unit: inout UnitOfWork<some Participants>) {
         let others = state.peers.values.filter { deviceList.continues($0.deviceList) }
         put(ownList: deviceList, &unit)
         for var peer in others {
@@ -130,7 +130,7 @@ final class OwnDevice {
     // MARK: Own keys
 
     /// Makes the envelope of an introduction.
-    func introduction(
+    package func introduction(
         _ message: MessageID, _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
     ) throws -> Envelope {
         let bundle = try state.preKeys.bundle(
@@ -142,21 +142,21 @@ final class OwnDevice {
     }
 
     /// Makes one-time prekeys for a directory that has none left.
-    func oneTimeKeys(
+    package func oneTimeKeys(
         _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
     ) throws -> [OneTimePreKey.Public] {
         try state.preKeys.replenish(left: 0, now: now, random: &random, &changes)
     }
 
     /// Makes a bundle for a directory, without a one-time prekey.
-    func bundle(
+    package func bundle(
         _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
     ) throws -> PreKeyBundle {
         try state.preKeys.bundle(forOne: false, identity: device.identity, now: now, random: &random, &changes)
     }
 
     /// Opens the first message of a session, and consumes no prekey yet.
-    func begin(
+    package func begin(
         _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ plaintext: inout [UInt8]
     ) throws -> PreKeyStore.Beginning {
         try state.preKeys.store.begin(
@@ -165,7 +165,7 @@ final class OwnDevice {
     }
 
     /// Consumes the prekeys that a session was started with.
-    func commit(
+    package func commit(
         _ beginning: consuming PreKeyStore.Beginning, _ now: Timestamp, random: inout some RandomSource,
         _ changes: inout [StoreChange]
     ) throws -> Session {
@@ -175,22 +175,23 @@ final class OwnDevice {
     // MARK: Lists and names of peers
 
     /// Judges a list that a device shows.
-    func assess(
+    package func assess(
         _ shown: DeviceList, with device: DeviceID, as names: [AccountID], _ now: Timestamp
     ) -> OwnDeviceState.ListAssessment {
         state.assess(shown, with: device, as: names, now: now)
     }
 
     /// The owner of a device: a peer, or the person for another device of their own; nil if unknown.
-    func owner(of device: DeviceID) -> AccountID? { state.owner(of: device) }
+    package func owner(of device: DeviceID) -> AccountID? { state.owner(of: device) }
 
-    /// The peer whose keys were last seen under the source's name.
+    /// The peer whose keys were last seen under the source's name; nil if it has none besides the accounts.
     private func alias(_ source: MessageSource) -> Peer? {
-        latches.peer(named: source.name, for: .own).flatMap { state.peers[$0] }
+        guard !source.name.isEmpty else { return nil }
+        return latches.peer(named: source.name, for: .own).flatMap { state.peers[$0] }
     }
 
     /// Checks that a known device writes under a name of its owner, or under a name that no known peer has.
-    func check(_ source: MessageSource, of device: DeviceID) throws(OpenError) {
+    package func check(_ source: MessageSource, of device: DeviceID) throws(OpenError) {
         guard state.identity(of: device) != nil else { return }
         // Only the person's own devices write under the person's own nick.
         guard source.accounts != [.own] || deviceList.identity(of: device) != nil else {
@@ -205,7 +206,7 @@ final class OwnDevice {
     }
 
     /// The peer whose device has sealed an envelope. If several peers list the device, the one with the source's name.
-    func owner(of envelope: Envelope, from source: MessageSource) throws(OpenError) -> AccountID {
+    package func owner(of envelope: Envelope, from source: MessageSource) throws(OpenError) -> AccountID {
         let named = source.accounts.compactMap { state.peers[$0] } + [alias(source)].compactMap { $0 }
         if let peer = named.first(where: { $0.hasConfirmed(envelope.sender) }) { return peer.name }
         guard let owner = state.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
@@ -216,7 +217,7 @@ final class OwnDevice {
 
     /// The event if a peer writes under a name that it did not use before, whatever account the backend names; else
     /// nil.
-    func otherName(_ sender: AccountID, _ source: MessageSource) -> PeerEvent? {
+    package func otherName(_ sender: AccountID, _ source: MessageSource) -> PeerEvent? {
         let seen = latches.peer(named: source.name, for: .own) ?? state.peers[.nick(source.name)]?.name
         return (seen ?? (source.accounts.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
     }
@@ -224,7 +225,7 @@ final class OwnDevice {
     /// Notes that a message of a peer was opened.
     ///
     /// - Returns: whether the peer's conversation is protected from now on; false while other keys are offered.
-    func noteOpened(from name: AccountID, _ unit: inout UnitOfWork<some Participants>) -> Bool {
+    package func noteOpened(from name: AccountID, _ unit: inout UnitOfWork<some Participants>) -> Bool {
         guard var peer = state.peers[name], peer.offered == nil else { return false }
         if !peer.isEstablished {
             peer.isEstablished = true
@@ -234,7 +235,7 @@ final class OwnDevice {
     }
 
     /// Accepts a request about a room, which counts once.
-    func take(
+    package func take(
         _ request: RoomRequest, of device: DeviceID, from name: AccountID,
         _ unit: inout UnitOfWork<some Participants>
     ) throws(OpenError) {
@@ -247,7 +248,7 @@ final class OwnDevice {
     }
 
     /// Joins the list of a peer's account, as the person has decided and the peer has confirmed.
-    func join(
+    package func join(
         _ list: DeviceList, of name: AccountID, _ unit: inout UnitOfWork<some Participants>
     ) throws(OpenError) {
         guard name == state.joining, var peer = state.peers[name], list.continues(peer.deviceList),
@@ -263,15 +264,15 @@ final class OwnDevice {
     // MARK: Sealing
 
     /// The devices that get a message.
-    struct Readers {
+    package struct Readers {
         /// Devices of the recipient, with the key that a session needs; nil if no list has the device.
-        var devices: [(id: DeviceID, identity: IdentityKey?)] = []
+        package var devices: [(id: DeviceID, identity: IdentityKey?)] = []
         /// The person's other devices, which get a copy.
-        var copies: [ListedDevice] = []
+        package var copies: [ListedDevice] = []
     }
 
     /// The devices that get a message to an account, or this one device only.
-    func readers(of recipient: AccountID, only device: DeviceID? = nil) -> Readers {
+    package func readers(of recipient: AccountID, only device: DeviceID? = nil) -> Readers {
         if let device { return Readers(devices: [(device, state.identity(of: device))]) }
         guard let peer = state.peers[recipient], peer.offered == nil else { return Readers() }
         let listed = peer.deviceList.current.filter { $0.id != id }
@@ -281,13 +282,13 @@ final class OwnDevice {
     }
 
     /// The devices of a member of a room; none while other keys are offered.
-    func devices(of member: AccountID) -> [ListedDevice] {
+    package func devices(of member: AccountID) -> [ListedDevice] {
         guard let peer = state.peers[member], peer.offered == nil else { return [] }
         return peer.deviceList.current
     }
 
     /// The control message with our list for a peer that has an older version; nil if there is none to send.
-    func news(for name: AccountID, _ changes: inout [StoreChange]) -> ControlMessage? {
+    package func news(for name: AccountID, _ changes: inout [StoreChange]) -> ControlMessage? {
         guard var peer = state.peers[name], peer.sentVersions != deviceList.versions.count,
             !peer.deviceList.continues(deviceList)
         else { return nil }
@@ -300,31 +301,31 @@ final class OwnDevice {
     // MARK: Rooms
 
     /// Returns the key for a room and these readers, made if there is none for them.
-    func roomKey(for room: String, readers: Set<DeviceID>, random: inout some RandomSource) -> RoomKeys.Own {
+    package func roomKey(for room: String, readers: Set<DeviceID>, random: inout some RandomSource) -> RoomKeys.Own {
         state.roomKeys.key(for: room, readers: readers, random: &random)
     }
 
     /// The control message with the key of a room for one member's devices; nil if all of them have it.
-    func distribution(of key: RoomKeys.Own, room: String, to devices: [DeviceID]) -> ControlMessage? {
+    package func distribution(of key: RoomKeys.Own, room: String, to devices: [DeviceID]) -> ControlMessage? {
         guard !Set(devices).isSubset(of: state.roomKeys.readers(in: room)) else { return nil }
         return .senderKey(room: room, key.key.distribution, ended: state.roomKeys.ended(for: devices, in: room))
     }
 
     /// Records the devices that the key of a room is sent to.
-    func give(to readers: Set<DeviceID>, in room: String) { state.roomKeys.give(to: readers, in: room) }
+    package func give(to readers: Set<DeviceID>, in room: String) { state.roomKeys.give(to: readers, in: room) }
 
     /// The row of the own key of a room.
-    func row(of key: RoomKeys.Own, room: String, random: inout some RandomSource) throws -> StoreChange {
+    package func row(of key: RoomKeys.Own, room: String, random: inout some RandomSource) throws -> StoreChange {
         try state.roomKeys.row(own: key, room: room, random: &random)
     }
 
     /// Records that a device has asked for the key of a room.
-    func forget(reader: DeviceID, in room: String) { state.roomKeys.forget(reader: reader, in: room) }
+    package func forget(reader: DeviceID, in room: String) { state.roomKeys.forget(reader: reader, in: room) }
 
     /// Takes the key of a sender in a room.
     ///
     /// - Returns: how many messages under the sender's earlier keys never came.
-    func take(
+    package func take(
         _ distribution: SenderKeyDistribution, ended: [EndedKey], from sender: DeviceID, in room: String,
         random: inout some RandomSource, _ changes: inout [StoreChange]
     ) -> Int {
@@ -338,7 +339,7 @@ final class OwnDevice {
     }
 
     /// Opens a message to a room, which advances its sender's chain.
-    func open(
+    package func open(
         _ envelope: Envelope, _ associated: [UInt8], in room: String, random: inout some RandomSource,
         _ changes: inout [StoreChange]
     ) throws -> (plaintext: [UInt8], skipped: Int) {
@@ -373,7 +374,7 @@ final class OwnDevice {
     }
 
     /// Signs a request to the other members of a room.
-    func request(
+    package func request(
         _ act: RoomRequest.Act, room: String, network: String, _ now: Timestamp, _ changes: inout [StoreChange]
     ) -> RoomRequest {
         RoomRequest(
@@ -386,7 +387,7 @@ final class OwnDevice {
     /// Carries out a decision about a peer; none if the peer is unknown.
     ///
     /// - Returns: devices whose sessions end.
-    func decide(
+    package func decide(
         _ name: AccountID, _ decision: PeerDecision, _ unit: inout UnitOfWork<some Participants>
     ) -> [DeviceID] {
         guard var peer = state.peers[name] else { return [] }
@@ -431,10 +432,31 @@ final class OwnDevice {
         put(peer, &unit)
     }
 
+    /// Adds another device of the person to the own list, signed by this one.
+    ///
+    /// - Returns: false if the list does not change: a limit is reached, or it has the device already.
+    package func add(_ device: ListedDevice, _ unit: inout UnitOfWork<some Participants>) -> Bool {
+        guard let longer = deviceList.adding(device, by: id, self.device.identity) else { return false }
+        take(longer, &unit)
+        return true
+    }
+
+    /// Replaces the own list by that of the person's account, which another device has added this one to.
+    ///
+    /// - Parameter root: of the account's list, as the person has chosen it.
+    /// - Returns: false if it is another list, or does not have this device under its key.
+    package func join(
+        _ list: DeviceList, root: IdentityKey, _ unit: inout UnitOfWork<some Participants>
+    ) -> Bool {
+        guard list.root == root, list.identity(of: id) == device.identity.publicKey else { return false }
+        put(ownList: list, &unit)
+        return true
+    }
+
     /// Removes a lost device from the own list.
     ///
     /// - Returns: false if the list does not change.
-    func revoke(_ lost: DeviceID, _ unit: inout UnitOfWork<some Participants>) -> Bool {
+    package func revoke(_ lost: DeviceID, _ unit: inout UnitOfWork<some Participants>) -> Bool {
         guard let shorter = deviceList.removing(lost, by: id, device.identity) else { return false }
         take(shorter, &unit)
         return true

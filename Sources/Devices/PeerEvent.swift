@@ -1,6 +1,5 @@
 // What changes about the devices of a peer, and what a person decides about them.
 
-package import Devices
 package import Protection
 
 /// A change in what is known about the devices of a peer.

@@ -2,16 +2,22 @@
 
 package import CommitLoop
 package import Devices
-package import DoubleRatchet
+import DoubleRatchet
 package import Envelope
 package import Protection
 import StorePort
 package import Vault
 
 /// An authentic message arrived in a session that is not kept: both ends began one, and ours is kept.
+///
+/// A copy of the message opens again, because no state has changed. A caller that shows it has to know what it has
+/// shown.
 package struct CrossedSessions: Error {
-    /// Whether the message was a text, which is not shown.
-    package var isText: Bool
+    /// The padded body.
+    package var body: [UInt8]
+
+    /// Whether the message was a text.
+    package var isText: Bool { (try? Body(body))?.kind != .control }
 }
 
 extension OwnDevice {
@@ -27,12 +33,17 @@ extension OwnDevice {
             return try decrypt(envelope.ratchetMessage, bound, from: envelope.sender, now, in: &vault, &unit)
         }
         let several = try Self.several(envelope)
-        var (key, skipped) = try decrypt(
-            several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender, now,
-            in: &vault, &unit)
-        defer { key.wipe() }
         let associated = Self.associatedData(from: envelope.sender, to: DeviceID(0), envelope.messageID, vault)
-        return (try Self.body(of: several, key, associated), skipped)
+        do {
+            var (key, skipped) = try decrypt(
+                several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender, now,
+                in: &vault, &unit)
+            defer { key.wipe() }
+            return (try Self.body(of: several, key, associated), skipped)
+        } catch var crossed as CrossedSessions {
+            defer { crossed.body.wipe() }
+            throw CrossedSessions(body: try Self.body(of: several, crossed.body, associated))
+        }
     }
 
     private static func several(_ envelope: Envelope) throws(OpenError) -> MultiRecipientMessage {
@@ -48,7 +59,7 @@ extension OwnDevice {
     ) throws(OpenError) -> [UInt8] {
         var plaintext: [UInt8] = []
         do {
-            try several.openBody(contentKey: key.span, associatedData: associated.span, into: &plaintext)
+            try several.openBody(contentKey: key.span, associatedData: associated, into: &plaintext)
             return plaintext
         } catch {
             throw OpenError(reason: error == .malformed ? .malformed : .notAuthentic)
@@ -84,7 +95,7 @@ extension OwnDevice {
         let beginning = try begin(message, associated, from: sender, &plaintext)
         // Both ends began a session at the same time. Both keep the session of the end with the lower key.
         if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
-            throw CrossedSessions(isText: (try? Body(plaintext))?.kind != .control)
+            throw CrossedSessions(body: plaintext)
         }
         let session = try commit(beginning, now, random: &vault.random, &unit.changes)
         unit.shared.append(id)
