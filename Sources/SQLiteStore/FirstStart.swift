@@ -62,6 +62,7 @@ enum FirstStart {
         switch source {
         case .file(let path): "there is no \(path)"
         case .environment(let name): "the environment variable \(name) is not set"
+        case .derived: "none was made"
         }
     }
 }

@@ -337,6 +337,27 @@ extension SQLiteStore {
         }
     }
 
+    package func records(
+        _ kind: RecordKind, from: String, to: String, last limit: Int
+    ) throws(StoreError) -> [RecordRow] {
+        let rows = try translating {
+            try pool.writeWithoutTransaction { database in
+                let statement = try SQLStatement(
+                    database,
+                    """
+                    SELECT name, value FROM record WHERE kind = ?1 AND name >= ?2 AND name < ?3
+                    ORDER BY name DESC LIMIT ?4
+                    """)
+                statement.bind(Int64(kind.rawValue), at: 1)
+                statement.bind(from, at: 2)
+                statement.bind(to, at: 3)
+                statement.bind(Int64(max(limit, 0)), at: 4)
+                return try statement.rows { RecordRow(kind: kind, name: $0.text(0), value: $0.bytes(1)) }
+            }
+        }
+        return rows.reversed()
+    }
+
     package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] {
         let sql = """
             SELECT name, verified, software, asked, first_seen, last_seen, registrations FROM evidence

@@ -90,6 +90,11 @@ package enum Restore {
                     """)
             }
             return true
+        case .derived(let present):
+            guard present.isEqual(to: key) else {
+                throw .wrongKey("The key of this store is another one than that of the backup.")
+            }
+            return true
         case .file(let path):
             guard FileSystem.exists(path) else { return false }
             if let present = try? StorageKey.read(source), present.isEqual(to: key) { return true }

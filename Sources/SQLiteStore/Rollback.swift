@@ -112,7 +112,7 @@ extension RecordKind {
         case .preKey, .senderKey: .removed
         case .directoryDevice: .adjusted
         case .ownDevices, .peer, .directoryAccount, .hold, .mailbox, .mailboxEntry, .sharedCiphertext, .blob, .sent,
-            .network, .policyWithRooms:
+            .network, .policyWithRooms, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer:
             .kept
         }
     }

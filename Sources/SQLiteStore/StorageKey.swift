@@ -56,6 +56,10 @@ package final class StorageKey: Sendable, CustomStringConvertible, CustomReflect
     package var customMirror: Mirror { Mirror(self, children: []) }
 }
 
+extension StorageKey: Equatable {
+    package static func == (left: StorageKey, right: StorageKey) -> Bool { left.isEqual(to: right) }
+}
+
 /// Bytes of a key on the heap, which never move.
 final class SecretBytes: @unchecked Sendable {
     private let buffer: UnsafeMutableRawBufferPointer

@@ -12,6 +12,8 @@ extension StorageKey {
         case file(String)
         /// The name of an environment variable that holds the key in Base64 or hexadecimal.
         case environment(String)
+        /// A key that the caller has made, such as from a password.
+        case derived(StorageKey)
 
         /// `storage.key` in the directory of the store.
         package static func standard(directory: String) -> Source {
@@ -23,6 +25,7 @@ extension StorageKey {
             switch self {
             case .file(let path): FileSystem.exists(path)
             case .environment(let name): getenv(name) != nil
+            case .derived: true
             }
         }
     }
@@ -34,6 +37,7 @@ extension StorageKey {
         switch source {
         case .file(let path): try read(file: path)
         case .environment(let name): try read(environment: name)
+        case .derived(let key): key
         }
     }
 

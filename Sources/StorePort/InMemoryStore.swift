@@ -96,6 +96,16 @@ package final class InMemoryStore: Store {
         state.withLock { $0.records.values.filter { $0.kind == kind }.sorted { $0.name < $1.name } }
     }
 
+    package func records(
+        _ kind: RecordKind, from: String, to: String, last limit: Int
+    ) throws(StoreError) -> [RecordRow] {
+        let range = ExactText(from)..<max(ExactText(from), ExactText(to))
+        return state.withLock { state in
+            state.records.values.filter { $0.kind == kind && range.contains(ExactText($0.name)) }
+                .sorted { ExactText($0.name) < ExactText($1.name) }.suffix(max(limit, 0))
+        }
+    }
+
     package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
         state.withLock { state in Set(messages).flatMap { state.contentKeys[$0] ?? [] } }
     }

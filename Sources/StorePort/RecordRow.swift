@@ -31,6 +31,16 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case network = 13
     /// An account whose own policy applies in rooms too; see ``PolicySnapshot/withRooms``. The value is empty.
     case policyWithRooms = 16
+    /// A chat of a messenger: its last message, its unread ones; sealed.
+    case chat = 17
+    /// A message of a messenger, sealed. The name is that of its chat and its place, and sorts by place.
+    case chatMessage = 18
+    /// The name of the row of a message, sealed, by what people call the message.
+    case chatIndex = 19
+    /// A message of a messenger that waits for keys; the value is empty.
+    case chatWaiting = 20
+    /// When the text of a message is deleted, by time; the value is empty.
+    case chatTimer = 21
 }
 
 extension RecordKind {
@@ -44,7 +54,7 @@ extension RecordKind {
         // An account's, or in earlier versions a request's.
         case .hold: nil
         // Of a person's own device, whose store is not divided.
-        case .preKey, .ownDevices, .peer, .senderKey: nil
+        case .preKey, .ownDevices, .peer, .senderKey, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer: nil
         }
     }
 }

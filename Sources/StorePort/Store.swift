@@ -367,6 +367,14 @@ package protocol Store: Sendable {
     func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow?
     /// All records of a kind, by name.
     func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow]
+    /// The last records of a kind whose names are in a range, by name. Names are compared by their UTF-8 bytes.
+    ///
+    /// - Parameters:
+    ///   - from: the first name, included.
+    ///   - to: the end, not included.
+    func records(
+        _ kind: RecordKind, from: String, to: String, last limit: Int
+    ) throws(StoreError) -> [RecordRow]
 
     /// The stored keys of messages, in one read and in any order. Expired keys may be among them.
     func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow]
@@ -437,6 +445,11 @@ extension ForwardingStore {
         try store.record(kind, name: name)
     }
     package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] { try store.records(kind) }
+    package func records(
+        _ kind: RecordKind, from: String, to: String, last limit: Int
+    ) throws(StoreError) -> [RecordRow] {
+        try store.records(kind, from: from, to: to, last: limit)
+    }
     package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
         try store.contentKeys(of: messages)
     }

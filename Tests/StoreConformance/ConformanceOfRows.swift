@@ -47,7 +47,7 @@ extension StoreConformance {
         Check(name: "accounts of devices are listed once", run: deviceAccounts),
         Check(name: "evidence, observations and tallies add up", run: sums),
         Check(name: "policies and conversations", run: policies),
-        Check(name: "records", run: records),
+        Check(name: "records", run: records), Check(name: "record ranges", run: recordRanges),
         Check(name: "names", run: names),
         Check(name: "keys of messages come and go", run: contentKeys),
         Check(name: "the audit log keeps its order", run: audit),
@@ -107,6 +107,21 @@ extension StoreConformance {
         try commit(store, [.removeRecord(.peer, name: "a"), .removeRecord(.peer, name: "zz")])
         #expect(try store.records(.peer).map(\.name) == ["b"])
         #expect(try store.record(.preKey, name: "a") != nil)
+    }
+
+    /// Names are ordered by their bytes; the end of a range is not part of it.
+    @Sendable static func recordRanges(_ make: Make) throws {
+        let store = try make()
+        let names = ["a 1", "a 2", "a 3", "b 1", "zo\u{EB}", "zoe\u{308}"]
+        let rows = names.map { RecordRow(kind: .chatMessage, name: $0, value: Array($0.utf8)) }
+        let other = RecordRow(kind: .chatIndex, name: "a 2", value: [])
+        try commit(store, rows.reversed().map { .putRecord($0) }, [.putRecord(other)])
+        #expect(try store.records(.chatMessage, from: "a 1", to: "a 3", last: 9) == Array(rows[0..<2]))
+        #expect(try store.records(.chatMessage, from: "a ", to: "b", last: 2) == Array(rows[1..<3]))
+        #expect(try store.records(.chatMessage, from: "b", to: "a", last: 9).isEmpty)
+        #expect(try store.records(.chatMessage, from: "", to: "\u{FFFF}", last: 0).isEmpty)
+        let all = try store.records(.chatMessage, from: "", to: "\u{FFFF}", last: 9).map { Array($0.name.utf8) }
+        #expect(all == ["a 1", "a 2", "a 3", "b 1", "zoe\u{308}", "zo\u{EB}"].map { Array($0.utf8) })
     }
 
     @Sendable static func contentKeys(_ make: Make) throws {

@@ -363,7 +363,9 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             if case .front(let directory) = role { directory.restore(kind, name: name, from: store) }
         case .preKey, .ownDevices, .peer, .senderKey:
             if case .sidecar(let own) = role { own.restore(kind, name: name, from: store) }
-        case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .hold, .network, .policyWithRooms: break
+        case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .hold, .network, .policyWithRooms, .chat,
+            .chatMessage, .chatIndex, .chatWaiting, .chatTimer:
+            break
         }
     }
 }

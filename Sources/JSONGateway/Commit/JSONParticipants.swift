@@ -207,7 +207,9 @@ extension JSONParticipants: VaultHolding, MailHolding {
         switch kind {
         case .directoryAccount, .directoryDevice: directory.restore(kind, name: name, from: store)
         case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: mailboxes.restore(kind, name: name, from: store)
-        case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms: break
+        case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms, .chat, .chatMessage,
+            .chatIndex, .chatWaiting, .chatTimer:
+            break
         }
     }
 
