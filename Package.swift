@@ -104,9 +104,16 @@ let package = Package(
             "DeviceSessions",
             ["CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", "Vault"]),
         library(
+            "Messenger",
+            [
+                "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection",
+                "RequestQueue", "StorePort", "Vault",
+            ]),
+        library(
             "IRCGateway",
             [
-                "CommitLoop", "DeviceDirectory", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "Outbox",
+                "CommitLoop", "DeviceDirectory", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "IRCCodec",
+                "Outbox",
                 "Protection", "Reports", "RequestQueue",
                 "StorePort", "Vault", deque, nioCore,
             ]),
@@ -215,6 +222,12 @@ let package = Package(
         tests("IRCCodecTests", ["IRCCodec", "TestKit", nioCore]),
         tests("JSONCodecTests", ["JSONCodec", "PeerKit", "TestKit", nioCore], exclude: ["Peers"]),
         tests("EnvelopeTests", ["Envelope"]),
+        tests(
+            "MessengerTests",
+            [
+                "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger", "Protection",
+                "StorePort", "TestKit",
+            ]),
         tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(

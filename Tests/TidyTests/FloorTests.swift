@@ -29,7 +29,7 @@ import Testing
             "JSONCodec", "OMEMO", "QRCode", "TransportCodec",
         ],
         ["CommitLoop", "Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
-        ["DeviceDirectory", "DeviceSessions", "IRCGateway", "JSONGateway", "Outbox", "Vault"],
+        ["DeviceDirectory", "DeviceSessions", "IRCGateway", "JSONGateway", "Messenger", "Outbox", "Vault"],
         [
             "HTTPServer", "IRCServer", "NIOSupport", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit",
             "SQLiteQueue", "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",

@@ -1,0 +1,185 @@
+// A message of a chat, as it is stored: one sealed row each, in the transaction of the ratchet step that brought it.
+
+package import Envelope
+package import Protection
+
+/// How far a message of the person has come. Only rises, except to ``failed``.
+package enum DeliveryState: UInt8, Sendable, Comparable {
+    /// It waits for the keys of its recipient.
+    case waiting = 0
+    /// It is sealed and waits for the server.
+    case queued = 1
+    /// The server has it for all devices of the recipient.
+    case sent = 2
+    /// A device of the recipient has stored it.
+    case received = 3
+    /// The recipient has read it.
+    case read = 4
+    /// The server has refused it, or it has expired.
+    case failed = 5
+
+    package static func < (left: DeliveryState, right: DeliveryState) -> Bool { left.rawValue < right.rawValue }
+}
+
+/// One person's reaction to a message.
+package struct ChatReaction: Equatable, Sendable {
+    /// Whether it is the person's own, or the other person's.
+    package var isOwn: Bool
+    package var characters: String
+
+    package init(isOwn: Bool, characters: String) { (self.isOwn, self.characters) = (isOwn, characters) }
+}
+
+/// A message of a chat with one person.
+package struct ChatMessage: Equatable, Sendable {
+    /// The other person.
+    package var chat: AccountID
+    /// The place in the chat: the order in which messages were stored on this device.
+    package var sequence: UInt64
+    package var reference: MessageReference
+    /// Whether the person has written it, on this device or on another.
+    package var isOwn: Bool
+    package var text: String
+    /// In milliseconds since 1970, by the clock of its sender.
+    package var writtenAt: Int64
+    /// In milliseconds since 1970, by the clock of this device.
+    package var storedAt: Int64
+    package var state: DeliveryState
+    /// How it was protected on its way here; for an own message, on its way to its recipient.
+    package var protection: Protection
+    /// Whether the other person's safety number was compared when it was stored.
+    package var isVerified = false
+    package var isEdited = false
+    package var isDeleted = false
+    /// Whether it is known only from an edit, a deletion or a reaction that overtook it. It is not shown.
+    package var isAwaited = false
+    /// How long the text stays, in seconds; nil for good.
+    package var timer: Int64?
+    /// At most one of each person.
+    package var reactions: [ChatReaction] = []
+
+    package init(
+        chat: AccountID, sequence: UInt64, reference: MessageReference, isOwn: Bool, text: String, writtenAt: Int64,
+        storedAt: Int64, state: DeliveryState, protection: Protection
+    ) {
+        (self.chat, self.sequence, self.reference, self.isOwn) = (chat, sequence, reference, isOwn)
+        (self.text, self.writtenAt, self.storedAt) = (text, writtenAt, storedAt)
+        (self.state, self.protection) = (state, protection)
+    }
+
+    /// When the text is deleted, in milliseconds since 1970; nil for never.
+    package var expiresAt: Int64? { timer.map { storedAt + $0 * 1000 } }
+
+    /// Sets or removes a reaction.
+    mutating func react(isOwn: Bool, with characters: String?) {
+        reactions.removeAll { $0.isOwn == isOwn }
+        if let characters { reactions.append(ChatReaction(isOwn: isOwn, characters: characters)) }
+    }
+
+    /// Removes the text. The row stays, so that a copy that comes later is not shown.
+    mutating func delete() {
+        (text, isDeleted, isEdited, reactions) = ("", true, false, [])
+    }
+
+    // MARK: Rows
+
+    /// The name of the row: the chat, then the place as 16 hexadecimal digits, so that names sort by place.
+    package static func name(_ chat: AccountID, _ sequence: UInt64) -> String {
+        chat.text + " " + DeviceID(sequence).name
+    }
+
+    package var name: String { Self.name(chat, sequence) }
+
+    /// The form of a row, before it is sealed:
+    ///
+    ///     form 1 (1 B) | flags (1 B) | state (1 B) | protection (1 B) | device (8 B) | message (8 B) | written (8 B) |
+    ///     stored (8 B) | timer (8 B, 0 for none) | reactions (1 B) | each: own (1 B), characters (2 B length) |
+    ///     text (2 B length)
+    package var bytes: [UInt8] {
+        let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited].enumerated()
+            .reduce(UInt8(0)) { $0 | ($1.element ? 1 << UInt8($1.offset) : 0) }
+        var output: [UInt8] = [1, flags, state.rawValue, protection.rawValue]
+        output.append(bigEndian: reference.device.value)
+        output.append(bigEndian: reference.message.value)
+        for number in [writtenAt, storedAt, timer ?? 0] { output.append(bigEndian: UInt64(bitPattern: number)) }
+        output.append(UInt8(reactions.count))
+        for reaction in reactions {
+            output.append(reaction.isOwn ? 1 : 0)
+            output.append(field: Array(reaction.characters.utf8))
+        }
+        output.append(field: Array(text.utf8))
+        return output
+    }
+
+    /// - Throws: ``EnvelopeError`` if the row is damaged.
+    package init(chat: AccountID, sequence: UInt64, bytes: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        let form = try cursor.byte()
+        guard form == 1 else { throw .unsupportedVersion(form) }
+        let flags = try cursor.byte()
+        guard flags < 32, let state = DeliveryState(rawValue: try cursor.byte()),
+            let protection = Protection(rawValue: try cursor.byte())
+        else { throw .malformed }
+        let device = DeviceID(try cursor.uint64())
+        let reference = MessageReference(device: device, message: MessageID(try cursor.uint64()))
+        let writtenAt = Int64(bitPattern: try cursor.uint64())
+        let storedAt = Int64(bitPattern: try cursor.uint64())
+        let timer = Int64(bitPattern: try cursor.uint64())
+        var reactions: [ChatReaction] = []
+        for _ in 0..<(try cursor.byte()) {
+            let isOwn = try cursor.byte() == 1
+            reactions.append(ChatReaction(isOwn: isOwn, characters: try Self.text(&cursor)))
+        }
+        let text = try Self.text(&cursor)
+        guard cursor.isAtEnd else { throw .malformed }
+        self.init(
+            chat: chat, sequence: sequence, reference: reference, isOwn: flags & 1 != 0, text: text,
+            writtenAt: writtenAt, storedAt: storedAt, state: state, protection: protection)
+        (isVerified, isEdited) = (flags & 2 != 0, flags & 4 != 0)
+        (isDeleted, isAwaited) = (flags & 8 != 0, flags & 16 != 0)
+        self.timer = timer == 0 ? nil : timer
+        self.reactions = reactions
+    }
+
+    private static func text(_ cursor: inout ByteCursor) throws(EnvelopeError) -> String {
+        guard let text = String(validating: try cursor.field(), as: UTF8.self) else { throw .malformed }
+        return text
+    }
+}
+
+/// A chat, for lists.
+package struct ChatSummary: Equatable, Sendable {
+    /// The other person.
+    package var chat: AccountID
+    /// The place of its last message.
+    package var last: UInt64
+    /// Messages of the other person that the person has not read.
+    package var unread: Int
+    /// How long new texts of the person stay, in seconds; nil for good.
+    package var timer: Int64?
+
+    package init(chat: AccountID, last: UInt64 = 0, unread: Int = 0, timer: Int64? = nil) {
+        (self.chat, self.last, self.unread, self.timer) = (chat, last, unread, timer)
+    }
+
+    /// The form of a row, before it is sealed: `1 | last (8 B) | unread (4 B) | timer (8 B, 0 for none)`.
+    package var bytes: [UInt8] {
+        var output: [UInt8] = [1]
+        output.append(bigEndian: last)
+        output.append(bigEndian: UInt32(clamping: unread))
+        output.append(bigEndian: UInt64(bitPattern: timer ?? 0))
+        return output
+    }
+
+    /// - Throws: ``EnvelopeError`` if the row is damaged.
+    package init(chat: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        let form = try cursor.byte()
+        guard form == 1 else { throw .unsupportedVersion(form) }
+        let last = try cursor.uint64()
+        let unread = Int(try cursor.uint32())
+        let timer = Int64(bitPattern: try cursor.uint64())
+        guard cursor.isAtEnd else { throw .malformed }
+        self.init(chat: chat, last: last, unread: unread, timer: timer == 0 ? nil : timer)
+    }
+}

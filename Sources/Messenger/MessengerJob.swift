@@ -1,0 +1,166 @@
+// The jobs of a messenger's machine, and its replies and events. Values only: they cross threads.
+
+package import Devices
+package import Envelope
+package import Protection
+
+/// A message to send, or a change of an earlier one.
+package struct SendJob: Sendable {
+    /// The name of the other person.
+    package var user: String
+    package var act: ChatContent.Act
+    package var text: String
+    package var fallback = Fallback.wait
+
+    /// What happens with a text if the other person has no keys.
+    package enum Fallback: Sendable, Equatable {
+        case wait
+        case refuse
+        /// It is sent unprotected, but never in a latched chat; there it waits.
+        case plaintext
+    }
+
+    package init(to user: String, _ act: ChatContent.Act = .text, text: String = "") {
+        (self.user, self.act, self.text) = (user, act, text)
+    }
+}
+
+/// A job. Jobs take effect in their order. The reply goes to the ticket, after the commit.
+package enum MessengerJob: Sendable {
+    case send(ticket: UInt64, SendJob)
+    /// An envelope has come from the server. The reply is the acknowledgement.
+    ///
+    /// - Parameter hasKeys: whether the sender's published keys were read for this envelope.
+    case receive(ticket: UInt64, [UInt8], from: String, hasKeys: Bool)
+    /// An unprotected text has come.
+    case receivePlaintext(ticket: UInt64, String, from: String)
+    /// The server reports a receipt, which proves nothing about its sender.
+    case receipt(ticket: UInt64, MessageID, from: String, isRead: Bool)
+    /// The published keys of a person were read; nil if there are none.
+    ///
+    /// - Parameter begins: whether sessions are begun. They are not to open an envelope: it begins one itself.
+    case keys(ticket: UInt64, [UInt8]?, of: String, begins: Bool = true)
+    /// The account is new: this device is its first, and its keys are published.
+    case found(ticket: UInt64)
+    /// The account exists: this device asks the master device to be added.
+    case join(ticket: UInt64, [UInt8])
+    /// The person has accepted the request of another device.
+    case adopt(ticket: UInt64, [UInt8])
+    /// The person has lost a device.
+    case revoke(ticket: UInt64, DeviceID)
+    /// The person has decided about the keys of somebody.
+    case decide(ticket: UInt64, String, PeerDecision)
+    /// The person has read a chat.
+    case markRead(ticket: UInt64, String)
+    /// New texts to a person stay for a number of seconds; nil for good.
+    case setTimer(ticket: UInt64, String, Int64?)
+    /// Messages of a chat before a place, the last ones first.
+    case history(ticket: UInt64, String, before: UInt64?, limit: Int)
+    case chats(ticket: UInt64)
+    /// Whether the transport is authenticated. Requests wait until it is.
+    case authenticated(Bool)
+    /// An attempt to send a request has ended.
+    ///
+    /// - Parameter random: 64 random bits, for the pause before the next attempt.
+    case attempted(UInt64, lease: UInt64, AttemptEnd, random: UInt64)
+    /// Time has passed.
+    case tick
+}
+
+/// How an attempt ended.
+package enum AttemptEnd: Sendable, Equatable {
+    case done
+    /// It may succeed later.
+    case failed
+    /// The transport does not have this call.
+    case unsupported
+    /// The server will not do it.
+    case refused(String)
+}
+
+/// One call of the transport.
+package struct Attempt: Sendable {
+    package enum Call: Sendable, Equatable {
+        case send([UInt8], user: String, device: DeviceID, message: MessageID)
+        case sendSeveral([UInt8], to: [Recipient], message: MessageID)
+        case plaintext(String, user: String, message: MessageID)
+        case receipt(MessageID, user: String, isRead: Bool)
+        case publish([UInt8])
+        case register([UInt8])
+    }
+
+    /// A recipient of an envelope for several devices.
+    package struct Recipient: Sendable, Equatable {
+        package var user: String
+        package var device: DeviceID
+
+        package init(user: String, device: DeviceID) { (self.user, self.device) = (user, device) }
+    }
+
+    package var id: UInt64
+    package var lease: UInt64
+    package var call: Call
+}
+
+/// Why a job was not done.
+package enum MessengerRefusal: Error, Sendable, Equatable {
+    /// The store failed; nothing has changed.
+    case notCommitted
+    case tooLong
+    /// The other person has published no keys, and an unprotected message is not allowed.
+    case keysMissing
+    /// The message that it is about is not in the chat, or is somebody else's.
+    case unknownMessage
+    /// Only the master device of an account adds and removes devices.
+    case notMaster
+    /// The bytes are no request of a device for this account, or no list of it.
+    case notAuthentic
+    /// A limit is reached, or the device is not in the list.
+    case noSuchDevice
+    /// Nothing is known of this person.
+    case unknownUser
+}
+
+/// What became of an envelope from the server.
+package enum ReceiveOutcome: Sendable, Equatable {
+    /// It is stored, or needs no row. The server may forget it.
+    case taken
+    /// It was opened before.
+    case copy
+    /// It cannot be opened. The server may forget it: a copy cannot be opened either.
+    case dropped(OpenFailure)
+    /// The sender's published keys have to be read first.
+    case keysWanted
+}
+
+/// What has happened. Sent after the commit.
+package enum MessengerEvent: Sendable {
+    /// A new message in a chat.
+    case message(ChatMessage)
+    /// A message has other text, another state or other reactions, or is deleted.
+    case changed(ChatMessage)
+    case chat(ChatSummary)
+    case peer(PeerEvent)
+    /// The published keys of a person are needed.
+    case keysWanted(String)
+    /// An envelope of a person could not be opened.
+    case unreadable(String, OpenFailure)
+    /// Messages of a person were lost before one that has come.
+    case gap(String, Int)
+    /// An unprotected text under the name of a person in a latched chat was not shown.
+    case withheld(String)
+    /// The person's own list has changed.
+    case ownDevices(DeviceList)
+}
+
+/// A reply to a ticket, or what the transport is to do, or an event.
+package enum MessengerReply: Sendable {
+    case accepted(ChatMessage)
+    case refused(MessengerRefusal)
+    case received(ReceiveOutcome)
+    case done
+    case history([ChatMessage])
+    case chats([ChatSummary])
+    case event(MessengerEvent)
+    case attempt(Attempt)
+}

@@ -1,0 +1,221 @@
+// Keys: those that people have published, those of this account, and the person's decisions about them.
+
+import CommitLoop
+import DeviceSessions
+import Devices
+import DoubleRatchet
+import Envelope
+import Protection
+import StorePort
+import Vault
+
+extension MessengerParticipants {
+    // MARK: Keys that were read
+
+    /// Takes the keys that a person has published. The server is not trusted: the list has to be the pinned one or a
+    /// later version of it, and each device has to have signed its entry.
+    mutating func take(
+        _ bytes: [UInt8]?, of user: String, begins: Bool, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
+        let before = checkpoint()
+        do {
+            guard let bytes else {
+                // What has keys by other ways goes on without these.
+                if let list = own.peer(.services(user))?.deviceList {
+                    memory.checked[.services(user)] = list.versions.count
+                    try sealWaiting(.services(user), now, &unit)
+                }
+                return unit.reply = (ConnectionID(ticket), .refused(.keysMissing))
+            }
+            let keys = try PublishedKeys(bytes)
+            if user.utf8.elementsEqual(account.utf8) {
+                try takeOwn(keys, now, &unit)
+            } else {
+                try take(keys, of: user, begins: begins, now, &unit)
+            }
+            unit.reply = (ConnectionID(ticket), .done)
+        } catch {
+            goBack(to: before, now, &unit)
+            let refusal = error is StoreError ? MessengerRefusal.notCommitted : .notAuthentic
+            unit.reply = (ConnectionID(ticket), .refused(refusal))
+        }
+    }
+
+    private mutating func take(
+        _ keys: PublishedKeys, of user: String, begins: Bool, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let confirmed = keys.confirmed(for: user)
+        guard let first = keys.deviceList.current.first, !confirmed.isEmpty else {
+            throw MessengerRefusal.notAuthentic
+        }
+        let (judged, event) = try own.judge(keys.deviceList, by: first.id, from: source(user), now)
+        guard var peer = judged, peer.name == .services(user) else { throw MessengerRefusal.notAuthentic }
+        if case .changed = event {
+            own.put(peer, &unit)
+            return report(.peer(.changed(peer.name)), &unit)
+        }
+        for device in confirmed { peer.note(device.id) }
+        own.put(peer, &unit)
+        if let event { report(.peer(event), &unit) }
+        guard begins || memory.waiting[peer.name] != nil else { return }
+        try begin(with: confirmed, in: peer.deviceList, &unit)
+        memory.checked[peer.name] = peer.deviceList.versions.count
+        try sealWaiting(peer.name, now, &unit)
+    }
+
+    /// Begins sessions with devices of a list that have none.
+    private mutating func begin(with devices: [DeviceKeys], in list: DeviceList, _ unit: inout Unit) throws {
+        for keys in devices where keys.id != own.id {
+            guard let identity = list.identity(of: keys.id) else { continue }
+            if let box = try own.sessions(with: keys.id, in: &vault), box.sessions.peerIdentity == identity { continue }
+            let session = try Session.initiate(
+                identity: own.device.identity, with: keys.bundle, expecting: identity, random: &vault.random)
+            let id = own.session(with: keys.id)
+            unit.shared.append(id)
+            try vault.adopt(session, as: id)
+        }
+    }
+
+    /// Seals the messages to a person that have waited for keys.
+    mutating func sealWaiting(_ chat: AccountID, _ now: Timestamp, _ unit: inout Unit) throws {
+        guard let sequences = memory.waiting[chat], try isReady(chat) else { return }
+        for sequence in sequences {
+            guard var message = try message(chat, sequence) else { continue }
+            stopWaiting(message, &unit)
+            if !message.isDeleted { try seal(message, now, &unit) }
+            message.state = memory.open[sequence] == nil ? .sent : .queued
+            try put(message, &unit)
+            report(.changed(message), &unit)
+        }
+    }
+
+    // MARK: This account
+
+    private mutating func takeOwn(_ keys: PublishedKeys, _ now: Timestamp, _ unit: inout Unit) throws {
+        if let root = memory.joining {
+            guard own.join(keys.deviceList, root: root, &unit) else { return }
+            memory.joining = nil
+            append(.removeRecord(.ownDevices, name: Self.joiningRecord), &unit)
+            report(.ownDevices(keys.deviceList), &unit)
+        } else if keys.deviceList.continues(own.deviceList) {
+            if keys.deviceList != own.deviceList {
+                own.take(keys.deviceList, &unit)
+                report(.ownDevices(keys.deviceList), &unit)
+            }
+        } else {
+            // An older version of the list, or another list.
+            guard own.deviceList.continues(keys.deviceList) else { throw MessengerRefusal.notAuthentic }
+        }
+        let confirmed = keys.confirmed(for: account)
+        if !isMaster { try store(keys, &unit) }
+        try begin(with: confirmed, in: own.deviceList, &unit)
+        memory.checked[.own] = own.deviceList.versions.count
+        for chat in memory.waiting.keys.sorted() { try sealWaiting(chat, now, &unit) }
+    }
+
+    private mutating func store(_ keys: PublishedKeys, _ unit: inout Unit) throws {
+        memory.published = keys
+        append(
+            .putRecord(RecordRow(kind: .ownDevices, name: Self.publishedRecord, value: keys.bytes)), &unit)
+    }
+
+    /// The keys of this device, for a list.
+    private mutating func ownKeys(root: IdentityKey, _ now: Timestamp, _ unit: inout Unit) throws -> DeviceKeys {
+        let bundle = try own.bundle(now, random: &vault.random, &unit.changes)
+        return DeviceKeys(bundle, of: own.id, root: root, account: account, signedBy: own.device.identity)
+    }
+
+    /// Publishes the keys of a new account, or fresh ones of this device.
+    mutating func found(_ now: Timestamp, _ unit: inout Unit) throws {
+        guard isMaster else { return }
+        let keys = try ownKeys(root: own.deviceList.root, now, &unit)
+        let others = memory.published?.devices.filter { $0.id != own.id } ?? []
+        try publish([keys] + others, now, &unit)
+    }
+
+    private mutating func publish(_ devices: [DeviceKeys], _ now: Timestamp, _ unit: inout Unit) throws {
+        let listed = devices.filter { own.deviceList.identity(of: $0.id) == $0.bundle.identity }
+        let keys = PublishedKeys(deviceList: own.deviceList, devices: listed)
+        guard keys != memory.published else { return }
+        try store(keys, &unit)
+        try enqueue(.publish, now, &unit)
+    }
+
+    /// Asks the account's master device to add this one.
+    mutating func join(_ bytes: [UInt8], _ now: Timestamp, _ unit: inout Unit) throws {
+        guard let keys = try? PublishedKeys(bytes) else { throw MessengerRefusal.notAuthentic }
+        let root = keys.deviceList.root
+        guard root != own.deviceList.root else { return }
+        guard memory.joining == nil || memory.joining == root else { throw MessengerRefusal.notAuthentic }
+        memory.joining = root
+        append(.putRecord(RecordRow(kind: .ownDevices, name: Self.joiningRecord, value: root.bytes)), &unit)
+        let request = DeviceRequest(root: root, keys: try ownKeys(root: root, now, &unit))
+        try enqueue(.register(request.bytes), now, &unit)
+    }
+
+    /// Adds another device of the person to the account's list.
+    mutating func adopt(_ bytes: [UInt8], _ now: Timestamp, _ unit: inout Unit) throws {
+        guard isMaster else { throw MessengerRefusal.notMaster }
+        guard let request = try? DeviceRequest(bytes), request.root == own.deviceList.root,
+            request.keys.isConfirmed(root: request.root, account: account)
+        else { throw MessengerRefusal.notAuthentic }
+        let keys = request.keys
+        if own.deviceList.identity(of: keys.id) == nil {
+            let device = ListedDevice(id: keys.id, identity: keys.bundle.identity)
+            guard own.add(device, &unit) else { throw MessengerRefusal.noSuchDevice }
+            report(.ownDevices(own.deviceList), &unit)
+        }
+        try publish((memory.published?.devices ?? []).filter { $0.id != keys.id } + [keys], now, &unit)
+        try begin(with: [keys], in: own.deviceList, &unit)
+        memory.checked[.own] = own.deviceList.versions.count
+        try announce(now, &unit)
+    }
+
+    /// Removes a lost device from the account's list.
+    mutating func revoke(_ device: DeviceID, _ now: Timestamp, _ unit: inout Unit) throws {
+        guard isMaster else { throw MessengerRefusal.notMaster }
+        guard own.revoke(device, &unit) else { throw MessengerRefusal.noSuchDevice }
+        end([device], &unit)
+        memory.checked[.own] = own.deviceList.versions.count
+        try publish(memory.published?.devices ?? [], now, &unit)
+        report(.ownDevices(own.deviceList), &unit)
+        try announce(now, &unit)
+    }
+
+    /// Sends the changed list to the person's other devices and to all people with a session.
+    private mutating func announce(_ now: Timestamp, _ unit: inout Unit) throws {
+        let body = ControlMessage.acknowledge(own.deviceList).body
+        let id = MessageID(ids.next(in: .only, at: now))
+        for listed in own.deviceList.current where listed.id != own.id {
+            guard let box = try own.sessions(with: listed.id, in: &vault) else { continue }
+            try seal(body, id, for: [(listed.id, box)], .services(account), nil, now, &unit)
+        }
+        for chat in memory.latched.sorted() {
+            guard let news = own.news(for: chat, &unit.changes) else { continue }
+            for recipient in try own.recipients(of: chat, in: &vault)
+            where own.deviceList.identity(of: recipient.device) == nil {
+                try seal(news.body, id, for: [recipient], chat, nil, now, &unit)
+            }
+        }
+    }
+
+    // MARK: Decisions
+
+    mutating func decide(
+        _ user: String, _ decision: PeerDecision, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let chat = AccountID.services(user)
+        guard own.peer(chat) != nil else { throw MessengerRefusal.unknownUser }
+        end(own.decide(chat, decision, &unit), &unit)
+        if decision == .accept || decision == .forget {
+            memory.checked[chat] = nil
+            report(.keysWanted(user), &unit)
+        }
+    }
+
+    private mutating func end(_ devices: [DeviceID], _ unit: inout Unit) {
+        vault.drop(devices.map { own.session(with: $0) })
+        unit.changes += devices.map { .removeSessions(device: $0) }
+    }
+}

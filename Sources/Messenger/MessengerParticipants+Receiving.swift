@@ -1,0 +1,259 @@
+// Receiving: an envelope is opened, and what it says is stored, in one unit. The reply after the commit is the
+// acknowledgement for the server, so a message is neither lost nor shown twice, whenever the process ends.
+
+import CommitLoop
+import DeviceSessions
+import Devices
+import Envelope
+import Protection
+import StorePort
+import Vault
+
+extension MessengerParticipants {
+    mutating func receive(
+        _ bytes: [UInt8], from user: String, _ hasKeys: Bool, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
+        let before = checkpoint()
+        let outcome: ReceiveOutcome
+        do {
+            outcome = try receive(bytes, from: user, hasKeys, now, &unit)
+        } catch {
+            // An authentic message has advanced its session, which stays; all else is taken back.
+            goBack(to: before, now, &unit)
+            switch error {
+            // The store may be read later; the server keeps the message.
+            case is StoreError: return unit.reply = unit.failure
+            case let error as OpenError: outcome = error.reason == .copy ? .copy : .dropped(error.reason)
+            case let error as EnvelopeError: outcome = .dropped(OpenFailure(error))
+            default: outcome = .dropped(.notAuthentic)
+            }
+        }
+        if case .dropped(let reason) = outcome { report(.unreadable(user, reason), &unit) }
+        unit.reply = (ConnectionID(ticket), .received(outcome))
+    }
+
+    private mutating func receive(
+        _ bytes: [UInt8], from user: String, _ hasKeys: Bool, _ now: Timestamp, _ unit: inout Unit
+    ) throws -> ReceiveOutcome {
+        let envelope = try Envelope(bytes, in: vault.carrier)
+        guard envelope.sender != own.id else { return .copy }
+        guard envelope.kind == .direct || envelope.kind == .several else { throw OpenError(reason: .malformed) }
+        let source = source(user)
+        // A device that is not in the pinned list may have been added to it.
+        guard let known = own.owner(of: envelope.sender) else {
+            guard hasKeys else { return .keysWanted }
+            throw OpenError(reason: .unknownSender)
+        }
+        // The server names another person than the one whose device it is.
+        guard source.accounts == [known] else { throw OpenError(reason: .wrongSource) }
+        try own.check(source, of: envelope.sender)
+        let opened = try open(envelope, now, &unit)
+        let owner = try own.owner(of: envelope, from: source)
+        if opened.skipped > 0 { report(.gap(user, opened.skipped), &unit) }
+        let body = try Body(opened.body)
+        if body.kind == .control {
+            try receive(try ControlMessage(body.text), of: envelope.sender, source, now, &unit)
+        } else {
+            let content = try ChatContent(body, now: now.wall)
+            try receive(content, envelope, from: owner, now, &unit)
+        }
+        if owner != .own, own.noteOpened(from: owner, &unit) { try raiseLatch(owner, now, &unit) }
+        return .taken
+    }
+
+    /// The names under which a message of a person comes.
+    func source(_ user: String) -> MessageSource {
+        MessageSource(accounts: user.utf8.elementsEqual(account.utf8) ? [.own] : [.services(user)])
+    }
+
+    /// Opens an envelope. A message in a session that is not kept is opened too: the index of messages tells whether it
+    /// is a copy.
+    private mutating func open(
+        _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
+    ) throws -> (body: [UInt8], skipped: Int) {
+        do {
+            return try own.open(envelope, now, in: &vault, &unit)
+        } catch let crossed as CrossedSessions {
+            return (crossed.body, 0)
+        }
+    }
+
+    private mutating func receive(
+        _ control: ControlMessage, of device: DeviceID, _ source: MessageSource, _ now: Timestamp,
+        _ unit: inout Unit
+    ) throws {
+        switch control {
+        case .ready(let list), .acknowledge(let list):
+            let (peer, event) = try own.take(shown: list, by: device, from: source, now, in: &vault, &unit)
+            guard let event else { return }
+            report(peer == nil ? .ownDevices(list) : .peer(event), &unit)
+            // It may have devices without a session.
+            report(.keysWanted(peer?.name ?? account), &unit)
+        // Rooms and requests about them belong to other carriers.
+        case .senderKey, .senderKeyWanted, .adopted, .roomRequest: throw OpenError(reason: .malformed)
+        }
+    }
+
+    // MARK: Content
+
+    private mutating func receive(
+        _ content: ChatContent, _ envelope: Envelope, from owner: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let isOwn = owner == .own
+        // A copy of the person's other device names the chat.
+        guard !isOwn || content.recipient != nil else { throw OpenError(reason: .malformed) }
+        let chat = isOwn ? AccountID.services(content.recipient ?? account) : owner
+        let reference = MessageReference(device: envelope.sender, message: envelope.messageID)
+        switch content.act {
+        case .text: try receive(content, reference, in: chat, isOwn: isOwn, now, &unit)
+        case .edit(let target):
+            try change(target, in: chat, by: owner, isAuthor: true, now, &unit) { message in
+                guard !message.isDeleted else { return }
+                (message.text, message.isEdited) = (content.text, true)
+            }
+        case .delete(let target):
+            try change(target, in: chat, by: owner, isAuthor: true, now, &unit) { $0.delete() }
+        case .react(let target, let characters):
+            try change(target, in: chat, by: owner, isAuthor: false, now, &unit) { message in
+                guard !message.isDeleted else { return }
+                message.react(isOwn: isOwn, with: characters)
+            }
+        case .received(let ids): if !isOwn { try take(ids, isRead: false, from: chat, &unit) }
+        case .read(let ids):
+            if isOwn { try readElsewhere(ids, in: chat, &unit) } else { try take(ids, isRead: true, from: chat, &unit) }
+        }
+    }
+
+    private mutating func receive(
+        _ content: ChatContent, _ reference: MessageReference, in chat: AccountID, isOwn: Bool, _ now: Timestamp,
+        _ unit: inout Unit
+    ) throws {
+        if var known = try message(reference) {
+            guard known.isAwaited, known.chat == chat, known.isOwn == isOwn else { throw OpenError(reason: .copy) }
+            // An edit, a deletion or a reaction has overtaken it.
+            known.isAwaited = false
+            if !known.isEdited, !known.isDeleted { known.text = content.text }
+            (known.writtenAt, known.timer) = (content.writtenAt, content.timer)
+            try put(known, &unit)
+            try setTimer(of: known, &unit)
+            try note(known, isUnread: !isOwn && !known.isDeleted, &unit)
+        } else {
+            var message = ChatMessage(
+                chat: chat, sequence: ids.next(in: .only, at: now), reference: reference, isOwn: isOwn,
+                text: content.text, writtenAt: content.writtenAt, storedAt: now.wall,
+                state: isOwn ? .sent : .received, protection: .device)
+            message.timer = content.timer
+            message.isVerified = own.peer(chat)?.isVerified ?? false
+            try insert(message, isUnread: !isOwn, &unit)
+        }
+        if !isOwn { try confirm([reference.message], isRead: false, to: chat, now, &unit) }
+    }
+
+    /// Changes the message that a reference names. One that has not come yet is stored as awaited.
+    ///
+    /// - Parameter isAuthor: whether only its author may change it.
+    private mutating func change(
+        _ target: MessageReference, in chat: AccountID, by owner: AccountID, isAuthor: Bool, _ now: Timestamp,
+        _ unit: inout Unit, _ body: (inout ChatMessage) -> Void
+    ) throws {
+        if var message = try message(target) {
+            guard message.chat == chat, !isAuthor || message.isOwn == (owner == .own) else {
+                throw OpenError(reason: .notAuthentic)
+            }
+            body(&message)
+            try put(message, &unit)
+            if !message.isAwaited { report(.changed(message), &unit) }
+            return
+        }
+        let author = target.device == own.id ? .own : own.owner(of: target.device)
+        guard let author, author == .own || author == chat, !isAuthor || author == owner else {
+            throw OpenError(reason: .notAuthentic)
+        }
+        // Every message of this device is stored.
+        guard target.device != own.id else { throw OpenError(reason: .notAuthentic) }
+        var message = ChatMessage(
+            chat: chat, sequence: ids.next(in: .only, at: now), reference: target, isOwn: author == .own, text: "",
+            writtenAt: now.wall, storedAt: now.wall, state: author == .own ? .sent : .received, protection: .device)
+        message.isAwaited = true
+        body(&message)
+        try insert(message, isUnread: false, &unit)
+    }
+
+    // MARK: Receipts
+
+    /// Notes that a person has stored or read messages. The state of a message only rises.
+    mutating func take(_ ids: [MessageID], isRead: Bool, from chat: AccountID, _ unit: inout Unit) throws {
+        let state: DeliveryState = isRead ? .read : .received
+        for id in ids {
+            for device in own.deviceList.current {
+                guard var message = try message(MessageReference(device: device.id, message: id)), message.isOwn,
+                    message.chat == chat, message.state < state, message.protection == .device
+                else { continue }
+                message.state = state
+                try put(message, &unit)
+                report(.changed(message), &unit)
+            }
+        }
+    }
+
+    /// Marks a chat as read, and confirms that to the other person and to the person's other devices.
+    mutating func markRead(_ user: String, _ now: Timestamp, _ unit: inout Unit) throws {
+        let chat = AccountID.services(user)
+        var summary = summary(chat)
+        guard summary.unread > 0 else { return }
+        let rows = try unread(summary)
+        summary.unread = 0
+        try put(summary, &unit)
+        let ids = rows.map(\.reference.message)
+        for start in stride(from: 0, to: ids.count, by: ChatContent.receiptLimit) {
+            let part = Array(ids[start..<min(start + ChatContent.receiptLimit, ids.count)])
+            try confirm(part, isRead: true, to: chat, now, &unit)
+        }
+    }
+
+    /// The unread messages of a chat: the last ones that are not the person's own.
+    private func unread(_ summary: ChatSummary) throws -> [ChatMessage] {
+        let rows = try vault.store.records(
+            .chatMessage, from: ChatMessage.name(summary.chat, 0), to: ChatMessage.name(summary.chat, .max),
+            last: Self.pageLimit)
+        let messages = try rows.compactMap { row in try message(summary.chat, Self.place(row.name).1) }
+        return messages.filter { !$0.isOwn && !$0.isAwaited && $0.protection == .device }.suffix(summary.unread)
+    }
+
+    /// The person has read messages on another device.
+    private mutating func readElsewhere(_ ids: [MessageID], in chat: AccountID, _ unit: inout Unit) throws {
+        var summary = summary(chat)
+        guard summary.unread > 0 else { return }
+        summary.unread = max(summary.unread - ids.count, 0)
+        try put(summary, &unit)
+    }
+
+    // MARK: Plaintext
+
+    /// Stores an unprotected text, unless the chat is latched: then anybody at the server could have written it.
+    mutating func receive(
+        _ text: String, from user: String, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
+        unit.reply = (ConnectionID(ticket), .received(.taken))
+        let chat = AccountID.services(user)
+        guard !memory.latched.contains(chat) else { return report(.withheld(user), &unit) }
+        guard text.utf8.count <= ChatContent.textLimit else {
+            return report(.unreadable(user, .malformed), &unit)
+        }
+        let id = ids.next(in: .only, at: now)
+        // No device has sealed it, so its reference has the device id that no device has.
+        let message = ChatMessage(
+            chat: chat, sequence: id, reference: MessageReference(device: DeviceID(0), message: MessageID(id)),
+            isOwn: false, text: text, writtenAt: now.wall, storedAt: now.wall, state: .received,
+            protection: .plaintext)
+        let before = checkpoint()
+        do {
+            try insert(message, isUnread: true, &unit)
+        } catch {
+            goBack(to: before, now, &unit)
+            unit.reply = unit.failure
+        }
+    }
+}

@@ -1,0 +1,283 @@
+// Sending: a message, its ratchet steps and its requests are one unit. One request for each device of the recipient and
+// for the person's other devices; or one for all of them, if the transport can do that.
+
+import CommitLoop
+import DeviceSessions
+import Devices
+import DoubleRatchet
+import Envelope
+import Outbox
+import Protection
+import RequestQueue
+import StorePort
+import Vault
+
+extension MessengerParticipants {
+    mutating func send(_ job: SendJob, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit) {
+        unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
+        let before = checkpoint()
+        do {
+            let message = try send(job, now, &unit)
+            unit.reply = (ConnectionID(ticket), .accepted(message))
+        } catch {
+            goBack(to: before, now, &unit)
+            unit.reply = (ConnectionID(ticket), .refused((error as? MessengerRefusal) ?? .notCommitted))
+        }
+    }
+
+    private mutating func send(_ job: SendJob, _ now: Timestamp, _ unit: inout Unit) throws -> ChatMessage {
+        guard job.text.utf8.count <= ChatContent.textLimit else { throw MessengerRefusal.tooLong }
+        let chat = AccountID.services(job.user)
+        let id = MessageID(ids.next(in: .only, at: now))
+        switch job.act {
+        case .text: return try sendText(job, chat, id, now, &unit)
+        case .edit(let reference), .delete(let reference):
+            guard let message = try message(reference), message.chat == chat, message.isOwn, !message.isDeleted else {
+                throw MessengerRefusal.unknownMessage
+            }
+            return try change(message, job, id, now, &unit)
+        case .react(let reference, let characters):
+            guard let message = try message(reference), message.chat == chat, !message.isDeleted else {
+                throw MessengerRefusal.unknownMessage
+            }
+            guard characters.map({ (1...ChatContent.reactionLimit).contains($0.utf8.count) }) ?? true else {
+                throw MessengerRefusal.tooLong
+            }
+            return try change(message, job, id, now, &unit)
+        case .received, .read: throw MessengerRefusal.unknownMessage
+        }
+    }
+
+    private mutating func sendText(
+        _ job: SendJob, _ chat: AccountID, _ id: MessageID, _ now: Timestamp, _ unit: inout Unit
+    ) throws -> ChatMessage {
+        var message = ChatMessage(
+            chat: chat, sequence: id.value, reference: MessageReference(device: own.id, message: id), isOwn: true,
+            text: job.text, writtenAt: now.wall, storedAt: now.wall, state: .queued, protection: .device)
+        message.timer = summary(chat).timer
+        if try isReady(chat), memory.waiting[chat] == nil {
+            message.isVerified = own.peer(chat)?.isVerified ?? false
+            try seal(message, now, &unit)
+            if memory.open[message.sequence] == nil { message.state = .sent }
+        } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .refuse {
+            throw MessengerRefusal.keysMissing
+        } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .plaintext {
+            message.protection = .plaintext
+            message.timer = nil
+            try enqueue(.plaintext(user: job.user, message: id), now, &unit)
+        } else {
+            message.state = .waiting
+            wait(message, &unit)
+            report(.keysWanted(job.user), &unit)
+        }
+        try insert(message, isUnread: false, &unit)
+        return message
+    }
+
+    /// Edits, deletes or marks a message here and at the other person's.
+    private mutating func change(
+        _ original: ChatMessage, _ job: SendJob, _ id: MessageID, _ now: Timestamp, _ unit: inout Unit
+    ) throws -> ChatMessage {
+        var message = original
+        switch job.act {
+        case .edit: (message.text, message.isEdited) = (job.text, true)
+        case .delete: message.delete()
+        case .react(_, let characters): message.react(isOwn: true, with: characters)
+        case .text, .received, .read: break
+        }
+        try put(message, &unit)
+        report(.changed(message), &unit)
+        // Its text is sealed when the keys have come, as it is then.
+        if original.state == .waiting { return message }
+        guard try isReady(message.chat) else {
+            report(.keysWanted(job.user), &unit)
+            throw MessengerRefusal.keysMissing
+        }
+        try seal(ChatContent(job.act, text: job.text, writtenAt: now.wall), id, in: message.chat, nil, now, &unit)
+        return message
+    }
+
+    /// Whether a message to a person can be sealed for all devices that should get it.
+    mutating func isReady(_ chat: AccountID) throws -> Bool {
+        guard isAdopted else { return false }
+        let isComplete = try hasSessions(.own, own.deviceList)
+        if chat == .services(account) { return isComplete }
+        guard isComplete, let peer = own.peer(chat), peer.offered == nil,
+            try !own.recipients(of: chat, in: &vault).isEmpty
+        else { return false }
+        return try hasSessions(chat, peer.deviceList)
+    }
+
+    /// Whether all listed devices have a session, or their keys were read since the list has changed.
+    private mutating func hasSessions(_ account: AccountID, _ list: DeviceList) throws -> Bool {
+        if memory.checked[account] == list.versions.count { return true }
+        for listed in list.current where listed.id != own.id {
+            guard try own.sessions(with: listed.id, in: &vault)?.sessions.peerIdentity == listed.identity else {
+                return false
+            }
+        }
+        return true
+    }
+
+    /// Seals the text of a message.
+    mutating func seal(_ message: ChatMessage, _ now: Timestamp, _ unit: inout Unit) throws {
+        let content = ChatContent(
+            .text, text: message.text, writtenAt: message.writtenAt, timer: message.timer)
+        try seal(content, message.reference.message, in: message.chat, message.sequence, now, &unit)
+        try raiseLatch(message.chat, now, &unit)
+    }
+
+    /// Seals content for all devices of a person, and for the person's other devices.
+    ///
+    /// - Parameter sequence: the place of the message whose state depends on the requests; nil for none.
+    mutating func seal(
+        _ content: ChatContent, _ id: MessageID, in chat: AccountID, _ sequence: UInt64?, _ now: Timestamp,
+        _ unit: inout Unit
+    ) throws {
+        let recipients = try recipients(in: chat)
+        if let news = own.news(for: chat, &unit.changes) {
+            let others = recipients.filter { own.deviceList.identity(of: $0.device) == nil }
+            let control = MessageID(ids.next(in: .only, at: now))
+            for recipient in others { try seal(news.body, control, for: [recipient], chat, nil, now, &unit) }
+        }
+        var copy = content
+        copy.recipient = chat.name
+        if sendsSeveral, recipients.count > 1 {
+            return try seal(copy.body, id, for: recipients, chat, sequence, now, &unit)
+        }
+        for recipient in recipients {
+            let isOwn = own.deviceList.identity(of: recipient.device) != nil
+            try seal((isOwn ? copy : content).body, id, for: [recipient], chat, sequence, now, &unit)
+        }
+    }
+
+    private mutating func recipients(in chat: AccountID) throws -> [OwnDevice.Recipient] {
+        guard chat == .services(account) else { return try own.recipients(of: chat, in: &vault) }
+        return try own.deviceList.current.compactMap { listed in
+            guard listed.id != own.id, let box = try own.sessions(with: listed.id, in: &vault),
+                box.sessions.peerIdentity == listed.identity
+            else { return nil }
+            return (listed.id, box)
+        }
+    }
+
+    /// Seals a body in one envelope and queues it.
+    mutating func seal(
+        _ body: Body, _ id: MessageID, for recipients: [OwnDevice.Recipient], _ chat: AccountID, _ sequence: UInt64?,
+        _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let padded = body.bytes(paddedTo: Content.paddedLength(of: body.length))
+        let envelope = try own.seal(padded, id, for: recipients, in: &vault, &unit.shared)
+        let names = recipients.map { recipient in
+            let isOwn = own.deviceList.identity(of: recipient.device) != nil
+            return Attempt.Recipient(user: isOwn ? account : chat.name, device: recipient.device)
+        }
+        try enqueue(.envelope(envelope.bytes, to: names, message: id, sequence: sequence), now, &unit)
+    }
+
+    /// Queues a call; it is sent after the commit.
+    mutating func enqueue(_ call: QueuedCall, _ now: Timestamp, _ unit: inout Unit) throws {
+        let id = ids.next(in: .only, at: now)
+        let token = RequestToken(number: id)
+        _ = try queue.append(call.request(tenant: account), token: token, id: id, now: now.queueTime)
+        unit.requests.append(id)
+        if let sequence = call.sequence { memory.open[sequence, default: ([], false)].requests.insert(id) }
+    }
+
+    /// Raises the latch of a chat in which a message was sealed or opened.
+    mutating func raiseLatch(_ chat: AccountID, _ now: Timestamp, _ unit: inout Unit) throws {
+        guard chat != .services(account), memory.latched.insert(chat).inserted else { return }
+        let conversation = ConversationID(.own, chat)
+        guard vault.noteLatched(conversation) else { return }
+        latch(
+            RaisedLatch(conversation: conversation, account: .own, peer: chat, protection: .device), now, &unit)
+    }
+
+    // MARK: Attempts
+
+    /// The call of a dispatched request; nil if there is nothing to do any more.
+    func call(of request: QueuedRequest) -> Attempt.Call? {
+        switch QueuedCall(request) {
+        case .envelope(let bytes, let recipients, let message, _):
+            guard recipients.count == 1 else { return .sendSeveral(bytes, to: recipients, message: message) }
+            return .send(bytes, user: recipients[0].user, device: recipients[0].device, message: message)
+        case .plaintext(let user, let id):
+            // The queue's tables hold no plaintext: the text is in the sealed row.
+            let text = (try? message(.services(user), id.value))?.text ?? ""
+            return .plaintext(text, user: user, message: id)
+        case .receipt(let message, let user, let isRead): return .receipt(message, user: user, isRead: isRead)
+        case .publish: return memory.published.map { .publish($0.bytes) }
+        case .register(let bytes): return .register(bytes)
+        case nil: return nil
+        }
+    }
+
+    mutating func attempted(
+        _ id: UInt64, lease: UInt64, _ end: AttemptEnd, _ random: UInt64, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        let token = RequestToken(number: id)
+        guard let request = queue.request(token), request.lease == lease, let call = QueuedCall(request) else { return }
+        switch end {
+        case .done:
+            queue.reply(
+                id, lease: lease, .success(status: 200, headers: [], body: [], identifiers: []), now: now.queueTime,
+                random: random)
+        case .failed:
+            queue.reply(
+                id, lease: lease,
+                .failure(.network(.networkConnectionLost), retryAfter: nil, headers: [], body: []),
+                now: now.queueTime, random: random)
+        case .unsupported:
+            queue.conclude(
+                token, RequestOutcome(.failure(status: nil), cause: "The transport has no such call."),
+                now: now.queueTime)
+        case .refused(let reason):
+            queue.conclude(token, RequestOutcome(.failure(status: nil), cause: reason), now: now.queueTime)
+        }
+        guard queue.request(token) == nil else { return }
+        if case .receipt(let message, let user, let isRead) = call, end == .unsupported {
+            sealsReceipts = true
+            sealReceipt([message], isRead: isRead, to: .services(user), now, &unit)
+        }
+        guard let sequence = call.sequence, var open = memory.open[sequence] else { return }
+        open.requests.remove(id)
+        open.isRefused = open.isRefused || end != .done
+        memory.open[sequence] = open
+        guard open.requests.isEmpty else { return }
+        memory.open[sequence] = nil
+        finish(sequence, of: call, open.isRefused ? .failed : .sent, &unit)
+    }
+
+    /// Notes the outcome of all requests of a message.
+    private mutating func finish(
+        _ sequence: UInt64, of call: QueuedCall, _ state: DeliveryState, _ unit: inout Unit
+    ) {
+        let reference = MessageReference(device: own.id, message: MessageID(sequence))
+        guard var message = try? message(reference), message.state < state else { return }
+        message.state = state
+        guard (try? put(message, &unit)) != nil else { return }
+        report(.changed(message), &unit)
+    }
+
+    // MARK: Receipts
+
+    /// Confirms messages of a person, by the transport's call or, if it has none, by a sealed message.
+    mutating func confirm(
+        _ messages: [MessageID], isRead: Bool, to chat: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        guard !sealsReceipts else { return sealReceipt(messages, isRead: isRead, to: chat, now, &unit) }
+        for message in messages {
+            try enqueue(.receipt(message, user: chat.name, isRead: isRead), now, &unit)
+        }
+    }
+
+    /// A receipt that cannot be sealed is left out: it is no promise.
+    private mutating func sealReceipt(
+        _ messages: [MessageID], isRead: Bool, to chat: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        guard (try? isReady(chat)) == true else { return }
+        let id = MessageID(ids.next(in: .only, at: now))
+        let content = ChatContent(isRead ? .read(messages) : .received(messages), writtenAt: now.wall)
+        try? seal(content, id, in: chat, nil, now, &unit)
+    }
+}

@@ -1,0 +1,88 @@
+// Calls of the transport as requests of the queue, and back.
+
+import Devices
+import Envelope
+import RequestQueue
+
+/// A call that waits in the queue. Requests of one lane are sent one after the other: those with envelopes for one
+/// device, for one set of devices, and for the server itself. The names in a call are the lines of the request's path.
+enum QueuedCall: Equatable {
+    /// - Parameter sequence: the place of the message whose state depends on the call; nil for none.
+    case envelope([UInt8], to: [Attempt.Recipient], message: MessageID, sequence: UInt64?)
+    case plaintext(user: String, message: MessageID)
+    case receipt(MessageID, user: String, isRead: Bool)
+    /// Publishes the account's keys, as they are when the call is made.
+    case publish
+    case register([UInt8])
+
+    /// The place of the message whose state depends on the call; nil for none.
+    var sequence: UInt64? {
+        switch self {
+        case .envelope(_, _, _, let sequence): sequence
+        case .plaintext(_, let message): message.value
+        case .receipt, .publish, .register: nil
+        }
+    }
+
+    /// Sent again after every failure but a refusal, and not before the transport is authenticated.
+    func request(tenant: String) -> NewRequest {
+        let (tag, segments, body, lane) = parts
+        let config = APIRequestConfig(
+            method: .post, path: APIRequestPath([.text(segments.joined(separator: "\n"))]), body: .rawData(body),
+            tag: tag,
+            queueingStrategy: QueueingStrategy(
+                synchronization: .barrier,
+                retryPolicy: [.onNetworkInterrupt, .onRequestTimeout, .onTransientStatus]),
+            background: isBackground)
+        return NewRequest(config, tenant: tenant, lane: lane)
+    }
+
+    /// Receipts are sent after messages.
+    private var isBackground: Bool { if case .receipt = self { true } else { false } }
+
+    private var parts: (tag: String, segments: [String], body: [UInt8], lane: String) {
+        switch self {
+        case .envelope(let bytes, let recipients, let message, let sequence):
+            let names = recipients.flatMap { [$0.user, $0.device.name] }
+            let lane = recipients.map { "\($0.device.name)" }.joined(separator: " ")
+            return ("send", [message.name, sequence.map { DeviceID($0).name } ?? "-"] + names, bytes, "send " + lane)
+        case .plaintext(let user, let message): return ("plain", [message.name, user], [], "plain " + user)
+        case .receipt(let message, let user, let isRead):
+            return (isRead ? "read" : "received", [message.name, user], [], "receipt " + user)
+        case .publish: return ("publish", [], [], "keys")
+        case .register(let bytes): return ("register", [], bytes, "keys")
+        }
+    }
+
+    /// Reads the request of a call; nil if it is none.
+    init?(_ request: QueuedRequest) {
+        let config = request.config
+        var body: [UInt8] = []
+        if case .rawData(let bytes)? = config.body { body = bytes }
+        var segments: [String] = []
+        if case .text(let text)? = config.path.segments.first {
+            segments = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+        }
+        let message = segments.first.flatMap { MessageID(name: $0) }
+        switch config.tag {
+        case "send":
+            guard let message, segments.count >= 4, segments.count.isMultiple(of: 2) else { return nil }
+            var recipients: [Attempt.Recipient] = []
+            for place in stride(from: 2, to: segments.count, by: 2) {
+                guard let device = UInt64(hexadecimal: segments[place + 1][...]) else { return nil }
+                recipients.append(.init(user: segments[place], device: DeviceID(device)))
+            }
+            self = .envelope(
+                body, to: recipients, message: message, sequence: UInt64(hexadecimal: segments[1][...]))
+        case "plain":
+            guard let message, segments.count == 2 else { return nil }
+            self = .plaintext(user: segments[1], message: message)
+        case "read", "received":
+            guard let message, segments.count == 2 else { return nil }
+            self = .receipt(message, user: segments[1], isRead: config.tag == "read")
+        case "publish": self = .publish
+        case "register": self = .register(body)
+        default: return nil
+        }
+    }
+}

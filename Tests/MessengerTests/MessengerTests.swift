@@ -1,0 +1,344 @@
+import DeviceSessions
+import Devices
+import DoubleRatchet
+import Envelope
+import Messenger
+import Protection
+import StorePort
+import Testing
+
+/// The machine: two and more devices, a server in memory, no threads.
+@Suite struct MessengerTests {
+    private let world = World()
+
+    @Test func textsGoBothWaysAndAreEndToEndEncrypted() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        #expect(alice.send("hello", to: "bob")?.state == .waiting)
+        world.deliver()
+        bob.send("hi there", to: "alice")
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["hello", "hi there"])
+        #expect(bob.texts(with: "alice") == ["hello", "hi there"])
+        #expect(alice.history(with: "bob").allSatisfy { $0.protection == .device })
+        #expect(bob.history(with: "alice").map(\.isOwn) == [false, true])
+        #expect(alice.history(with: "bob").first?.state == .received)
+    }
+
+    /// All rows of a message are in one transaction: with a failed commit there is neither message nor request.
+    @Test func aFailedCommitLeavesNothing() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.store.failNextCommit()
+        #expect(alice.send("two", to: "bob") == nil)
+        #expect(alice.attempts.isEmpty)
+        try alice.restart()
+        alice.send("three", to: "bob")
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["one", "three"])
+        #expect(bob.texts(with: "alice") == ["one", "three"])
+    }
+
+    /// A request that was not confirmed is sent again in the same bytes, and its copy is not shown.
+    @Test func aRestartSendsTheSameBytesAndACopyIsNotShown() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.send("two", to: "bob")
+        let first = try #require(alice.nextCall())
+        guard case .send(let bytes, _, _, _) = first.call else { return fail("no message") }
+        bob.receive(bytes, from: "alice")
+        try alice.restart()
+        let second = try #require(alice.nextCall())
+        #expect(second.call == first.call)
+        guard case .received(.copy)? = bob.receive(bytes, from: "alice") else {
+            return fail("the copy was taken")
+        }
+        alice.end(second)
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["one", "two"])
+        #expect(alice.history(with: "bob").last?.state ?? .waiting >= .sent)
+    }
+
+    @Test func messagesWaitForKeysAcrossARestart() throws {
+        let alice = try world.person("alice")
+        alice.send("are you there?", to: "bob")
+        world.deliver()
+        try alice.restart()
+        #expect(alice.machine.waitingUsers == ["bob"])
+        let bob = try world.person("bob")
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["are you there?"])
+        #expect(alice.machine.waitingUsers.isEmpty)
+    }
+
+    @Test func editsDeletionsAndReactionsReachTheOtherSide() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let first = try #require(alice.send("helo", to: "bob"))
+        let second = try #require(alice.send("secret", to: "bob"))
+        world.deliver()
+        alice.perform { .send(ticket: $0, SendJob(to: "bob", .edit(first.reference), text: "hello")) }
+        alice.perform { .send(ticket: $0, SendJob(to: "bob", .delete(second.reference))) }
+        bob.perform { .send(ticket: $0, SendJob(to: "alice", .react(first.reference, with: "\u{1F44D}"))) }
+        world.deliver()
+        for (device, user) in [(alice, "bob"), (bob, "alice")] {
+            let messages = device.history(with: user)
+            #expect(messages.map(\.text) == ["hello", ""])
+            #expect(messages.map(\.isEdited) == [true, false] && messages.map(\.isDeleted) == [false, true])
+            #expect(messages.first?.reactions.map(\.characters) == ["\u{1F44D}"])
+        }
+        // Only the author changes a message.
+        let reply = bob.perform { .send(ticket: $0, SendJob(to: "alice", .edit(first.reference), text: "x")) }
+        guard case .refused(.unknownMessage)? = reply else { return fail("\(String(describing: reply))") }
+    }
+
+    /// The server has exchanged two messages: the edit comes first.
+    @Test func anEditThatOvertakesItsMessageIsKept() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("start", to: "bob")
+        world.deliver()
+        let message = try #require(alice.send("helo", to: "bob"))
+        let text = try #require(alice.nextCall())
+        alice.end(text)
+        alice.perform { .send(ticket: $0, SendJob(to: "bob", .edit(message.reference), text: "hello")) }
+        let edit = try #require(alice.nextCall())
+        guard case .send(let later, _, _, _) = edit.call, case .send(let earlier, _, _, _) = text.call else {
+            return fail("no messages")
+        }
+        bob.receive(later, from: "alice")
+        #expect(bob.texts(with: "alice") == ["start"])
+        bob.receive(earlier, from: "alice")
+        #expect(bob.texts(with: "alice") == ["start", "hello"])
+        bob.receive(earlier, from: "alice")
+        #expect(bob.texts(with: "alice") == ["start", "hello"])
+    }
+
+    @Test func readReceiptsGoByTheTransportOrSealed() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("hello", to: "bob")
+        world.deliver()
+        bob.perform { .markRead(ticket: $0, "alice") }
+        world.deliver()
+        #expect(alice.history(with: "bob").last?.state == .read)
+        world.hasReceipts = false
+        alice.send("again", to: "bob")
+        world.deliver()
+        #expect(alice.history(with: "bob").last?.state == .received)
+        bob.perform { .markRead(ticket: $0, "alice") }
+        world.deliver()
+        #expect(alice.history(with: "bob").last?.state == .read)
+    }
+
+    @Test func aTimerDeletesTheTextOnBothSides() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.perform { .setTimer(ticket: $0, "bob", 60) }
+        alice.send("burn this", to: "bob")
+        world.deliver()
+        try bob.restart()
+        for device in [alice, bob] {
+            device.now.wall += 59_000
+            device.run([.tick])
+        }
+        #expect(bob.texts(with: "alice") == ["burn this"])
+        for device in [alice, bob] {
+            device.now.wall += 2_000
+            device.run([.tick])
+        }
+        #expect(alice.texts(with: "bob") == [""] && bob.texts(with: "alice") == [""])
+    }
+
+    // MARK: Devices
+
+    @Test func aSecondDeviceGetsWhatIsWrittenAfterItWasAdded() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("before", to: "bob")
+        world.deliver()
+        let phone = try world.device(of: "bob")
+        #expect(!phone.machine.isAdopted)
+        // It is muted until it is adopted.
+        phone.send("too early", to: "alice")
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["before"])
+        try world.adopt("bob", by: bob)
+        #expect(phone.machine.isAdopted && !phone.machine.isMaster && bob.machine.isMaster)
+        world.deliver()
+        alice.send("after", to: "bob")
+        world.deliver()
+        #expect(phone.texts(with: "alice").contains("after"))
+        #expect(alice.texts(with: "bob").contains("too early"))
+        #expect(bob.texts(with: "alice").contains("too early"))
+        phone.send("from the phone", to: "alice")
+        world.deliver()
+        for texts in [bob.texts(with: "alice"), alice.texts(with: "bob")] { #expect(texts.contains("from the phone")) }
+    }
+
+    @Test func aRevokedDeviceGetsNothingMore() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        alice.send("one", to: "bob")
+        world.deliver()
+        #expect(phone.texts(with: "alice") == ["one"])
+        let lost = phone.id
+        bob.perform { .revoke(ticket: $0, lost) }
+        world.deliver()
+        alice.send("two", to: "bob")
+        bob.send("three", to: "alice")
+        world.deliver()
+        #expect(phone.texts(with: "alice") == ["one"])
+        #expect(bob.texts(with: "alice") == ["one", "three", "two"])
+        // What it still seals is refused.
+        phone.send("from the thief", to: "alice")
+        world.deliver()
+        #expect(!alice.texts(with: "bob").contains("from the thief"))
+        // Only the master device adds and removes devices.
+        let reply = phone.perform { .revoke(ticket: $0, bob.id) }
+        guard case .refused(.notMaster)? = reply else { return fail("\(String(describing: reply))") }
+    }
+
+    @Test func aRequestForAnotherAccountIsRefused() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        _ = try world.device(of: "bob")
+        let request = try #require(world.requests["bob"])
+        for bytes in [request, Array(request.dropLast()), [], request + [0]] {
+            let reply = alice.perform { .adopt(ticket: $0, bytes) }
+            guard case .refused(.notAuthentic)? = reply else { return fail("\(String(describing: reply))") }
+        }
+        #expect(alice.machine.own.deviceList.current.count == 1)
+        #expect(bob.machine.own.deviceList.current.count == 1)
+    }
+
+    // MARK: Attacks
+
+    /// Keys of another account under a person's name.
+    @Test func theServerCannotExchangeAccounts() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let bobs = world.configs["bob"]
+        let reply = alice.perform { .keys(ticket: $0, bobs, of: "carol") }
+        guard case .refused(.notAuthentic)? = reply else { return fail("\(String(describing: reply))") }
+        #expect(alice.machine.own.peer(.services("carol")) == nil)
+        _ = bob
+    }
+
+    /// W12: another identity is an event, and nothing is sent before it is accepted.
+    @Test func changedKeysAreNotAcceptedByThemselves() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        let impostor = try World(seed: 99).person("bob")
+        let config = try #require(World.published(by: impostor))
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        #expect(alice.peerEvents.contains(.changed(.services("bob"))))
+        #expect(alice.send("two", to: "bob")?.state == .waiting)
+        #expect(alice.attempts.isEmpty)
+        alice.perform { .decide(ticket: $0, "bob", .accept) }
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        #expect(alice.history(with: "bob").last?.state == .queued)
+        _ = bob
+    }
+
+    /// W4 to W6: copies, altered bytes and other names change nothing.
+    @Test func alteredEnvelopesChangeNothing() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.send("two", to: "bob")
+        let attempt = try #require(alice.nextCall())
+        guard case .send(let bytes, _, _, _) = attempt.call else { return fail("no message") }
+        for place in stride(from: 0, to: bytes.count, by: 7) {
+            var altered = bytes
+            altered[place] ^= 0x40
+            bob.receive(altered, from: "alice", hasKeys: true)
+        }
+        for length in stride(from: 0, to: bytes.count, by: 11) {
+            bob.receive(Array(bytes.prefix(length)), from: "alice", hasKeys: true)
+        }
+        bob.receive(bytes, from: "mallory", hasKeys: true)
+        #expect(bob.texts(with: "alice") == ["one"] && bob.texts(with: "mallory").isEmpty)
+        bob.receive(bytes, from: "alice")
+        #expect(bob.texts(with: "alice") == ["one", "two"])
+        try bob.restart()
+        bob.receive(bytes, from: "alice")
+        #expect(bob.texts(with: "alice") == ["one", "two"])
+    }
+
+    /// Both write first at the same time.
+    @Test func crossedSessionsLoseNothing() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        for (device, user) in [(alice, "bob"), (bob, "alice")] {
+            let config = world.configs[user]
+            device.perform { .keys(ticket: $0, config, of: user) }
+        }
+        alice.send("from alice", to: "bob")
+        bob.send("from bob", to: "alice")
+        world.deliver()
+        for number in 0..<3 {
+            alice.send("a\(number)", to: "bob")
+            bob.send("b\(number)", to: "alice")
+            world.deliver()
+        }
+        let expected: Set = ["from alice", "from bob", "a0", "a1", "a2", "b0", "b1", "b2"]
+        #expect(Set(alice.texts(with: "bob")) == expected && alice.texts(with: "bob").count == 8)
+        #expect(Set(bob.texts(with: "alice")) == expected && bob.texts(with: "alice").count == 8)
+    }
+
+    // MARK: Latch
+
+    @Test func plaintextIsSentOnlyWithoutKeysAndNeverInALatchedChat() throws {
+        let alice = try world.person("alice")
+        #expect(alice.send("in clear", to: "bob", .plaintext)?.protection == .plaintext)
+        let call = try #require(alice.nextCall())
+        let message = try #require(alice.history(with: "bob").first?.reference.message)
+        #expect(call.call == .plaintext("in clear", user: "bob", message: message))
+        alice.end(call)
+        #expect(alice.history(with: "bob").first?.state == .sent)
+        var refused = SendJob(to: "bob", text: "no")
+        refused.fallback = .refuse
+        guard case .refused(.keysMissing)? = alice.perform({ .send(ticket: $0, refused) }) else {
+            return fail("it was not refused")
+        }
+        let bob = try world.person("bob")
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        alice.send("sealed", to: "bob", .plaintext)
+        world.deliver()
+        #expect(bob.history(with: "alice").map(\.protection) == [.device])
+        // The latch is up: without keys a text waits.
+        alice.perform { .decide(ticket: $0, "bob", .forget) }
+        try alice.restart()
+        #expect(alice.send("more", to: "bob", .plaintext)?.state == .waiting)
+        #expect(alice.attempts.isEmpty)
+        alice.perform { .receivePlaintext(ticket: $0, "I am bob", from: "bob") }
+        #expect(!alice.texts(with: "bob").contains("I am bob"))
+        #expect(alice.events.contains { if case .withheld("bob") = $0 { true } else { false } })
+    }
+
+    /// No text is in the store, and no row can take the place of another.
+    @Test func theStoreHoldsNoText() throws {
+        let (alice, _) = (try world.person("alice"), try world.person("bob"))
+        alice.send("the canary sings", to: "bob")
+        world.deliver()
+        let canary = Array("canary".utf8)
+        for kind in RecordKind.allCases {
+            for row in try alice.store.records(kind) {
+                #expect(!row.value.indices.contains { row.value[$0...].starts(with: canary) })
+            }
+        }
+        let rows = try alice.store.records(.chatMessage)
+        #expect(rows.count == 1)
+        _ = try alice.store.commit([
+            [.putRecord(RecordRow(kind: .chatMessage, name: "bob 0000000000000001", value: rows[0].value))]
+        ])
+        let reply = alice.perform { .history(ticket: $0, "bob", before: nil, limit: 10) }
+        guard case .refused(.notCommitted)? = reply else { return fail("a moved row was read") }
+    }
+}
+
+extension World {
+    /// The keys that a device has published.
+    static func published(by device: Device) -> [UInt8]? {
+        (try? device.store.record(.ownDevices, name: "published"))??.value
+    }
+}
