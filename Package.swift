@@ -45,6 +45,7 @@ let package = Package(
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
         .library(name: "RequestQueue", targets: ["RequestQueue", "SQLiteQueue"]),
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
+        .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
         .library(name: "TransportsClient", targets: ["TransportsClient"]),
         .library(name: "TransportsService", targets: ["TransportsService"]),
         .library(name: "RequestQueueAsyncHTTP", targets: ["RequestQueueAsyncHTTP"]),
@@ -161,7 +162,13 @@ let package = Package(
             [
                 "CTransports", "TransportCodec", "TransportsCore", nioCore, nioHTTP1, nioPosix, nioSSL, nioWebSocket,
             ]),
-        // Floor 4: the program.
+        // Floor 4: the program, and the messenger for apps.
+        library(
+            "PawlMessenger",
+            [
+                "CSodium", "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
+                "Protection", "SQLiteStore", "StorePort", "Vault",
+            ], exclude: ["MESSENGER.md"]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
             "MappingFile",
@@ -207,6 +214,9 @@ let package = Package(
             ],
             path: "Tests/QueueVictim", swiftSettings: settings),
         .executableTarget(
+            name: "MessengerVictim", dependencies: ["PawlMessenger"], path: "Tests/MessengerVictim",
+            swiftSettings: settings),
+        .executableTarget(
             name: "Benchmarks",
             dependencies: [
                 "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO", "Protection",
@@ -228,6 +238,9 @@ let package = Package(
                 "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger", "Protection",
                 "StorePort", "TestKit",
             ]),
+        tests(
+            "PawlMessengerTests",
+            ["Envelope", "MessengerVictim", "PawlMessenger", "PeerKit", "SQLiteStore", "TestKit", "TestThreads"]),
         tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(

@@ -1,0 +1,567 @@
+// A person's messenger: registration, chats, devices, and the traffic between the server's transport and the machine.
+
+import DeviceSessions
+import Devices
+import DoubleRatchet
+import Foundation
+import Messenger
+import Protection
+import SQLiteStore
+import StorePort
+import Synchronization
+
+/// What a transport is made for; it may sign a proof with the device's identity key.
+public struct TransportCreationRequest: Sendable {
+    /// The person.
+    public let username: Username
+    /// The device.
+    public let deviceId: DeviceId
+    /// How the person logs in.
+    public let authenticationMethod: AuthenticationMethod
+    /// The public part of the device's identity key: Ed25519, 32 bytes.
+    public let identity: [UInt8]
+    private let sign: @Sendable ([UInt8]) -> [UInt8]
+
+    package init(
+        username: Username, deviceId: DeviceId, authenticationMethod: AuthenticationMethod, identity: [UInt8],
+        sign: @escaping @Sendable ([UInt8]) -> [UInt8]
+    ) {
+        (self.username, self.deviceId) = (username, deviceId)
+        (self.authenticationMethod, self.identity, self.sign) = (authenticationMethod, identity, sign)
+    }
+
+    /// The signature of a server's challenge: Ed25519 over the challenge in the context `pawl app login`. 64 bytes.
+    public func signature(for challenge: [UInt8]) -> [UInt8] { sign(challenge) }
+}
+
+/// Why the messenger did not do something.
+public enum CypherMessengerError: Error, Sendable, Hashable {
+    /// The history could not be written or read; nothing has changed.
+    case storage(String)
+    /// The text has more than 60,000 bytes.
+    case tooLong
+    /// The other person has no keys, and an unprotected message is not allowed.
+    case keysMissing
+    /// The message is not in the chat, was deleted, or is not the person's own.
+    case unknownMessage
+    /// Only the master device of an account adds and removes devices.
+    case notMaster
+    /// The request of a device, or a published list, is not authentic.
+    case notAuthentic
+    /// The device is not in the list, or there are too many.
+    case noSuchDevice
+    /// Nothing is known of this person.
+    case unknownUser
+    /// The server could not be asked whether the account exists. Register again later.
+    case registrationIncomplete(String)
+
+    init(_ refusal: MessengerRefusal) {
+        switch refusal {
+        case .notCommitted: self = .storage("The history could not be written; nothing has changed.")
+        case .tooLong: self = .tooLong
+        case .keysMissing: self = .keysMissing
+        case .unknownMessage: self = .unknownMessage
+        case .notMaster: self = .notMaster
+        case .notAuthentic: self = .notAuthentic
+        case .noSuchDevice: self = .noSuchDevice
+        case .unknownUser: self = .unknownUser
+        }
+    }
+}
+
+/// What the app is told. All methods have defaults that do nothing; they are called one after the other.
+public protocol CypherMessengerEventHandler: Sendable {
+    /// A message was stored, the person's own included.
+    func onCreateChatMessage(_ message: AnyChatMessage) async
+    /// The text, the state or the reactions of a message have changed, or it was deleted.
+    func onMessageChange(_ message: AnyChatMessage) async
+    /// A device asks to be added to the account. Compare its id on both screens, then call
+    /// ``CypherMessenger/addDevice(_:)``.
+    func onDeviceRegisteryRequest(_ config: UserDeviceConfig, messenger: CypherMessenger) async
+    /// The person's own devices have changed.
+    func onDevicesChange(_ messenger: CypherMessenger) async
+    /// Keys were exchanged with a person for the first time.
+    func onKeysExchanged(with username: Username) async
+    /// A person shows other keys than before. Messages to them wait until ``PrivateChat/acceptKeys()`` is called.
+    func onContactIdentityChange(of username: Username) async
+    /// An envelope under a person's name could not be opened.
+    func onUnreadableMessage(from username: Username, reason: String) async
+    /// Messages of a person were lost on the way.
+    func onMessageLoss(from username: Username, count: Int) async
+    /// An unprotected text under the name of a person with a protected chat was not shown.
+    func onWithheldMessage(from username: Username) async
+}
+
+extension CypherMessengerEventHandler {
+    /// Does nothing.
+    public func onCreateChatMessage(_ message: AnyChatMessage) async {}
+    /// Does nothing.
+    public func onMessageChange(_ message: AnyChatMessage) async {}
+    /// Does nothing: the device is not added.
+    public func onDeviceRegisteryRequest(_ config: UserDeviceConfig, messenger: CypherMessenger) async {}
+    /// Does nothing.
+    public func onDevicesChange(_ messenger: CypherMessenger) async {}
+    /// Does nothing.
+    public func onKeysExchanged(with username: Username) async {}
+    /// Does nothing.
+    public func onContactIdentityChange(of username: Username) async {}
+    /// Does nothing.
+    public func onUnreadableMessage(from username: Username, reason: String) async {}
+    /// Does nothing.
+    public func onMessageLoss(from username: Username, count: Int) async {}
+    /// Does nothing.
+    public func onWithheldMessage(from username: Username) async {}
+}
+
+/// A person's messenger on one device.
+///
+/// Messages are accepted when they are stored: the ratchet step, the history and the request to the server are one
+/// transaction. What waits is sent after a restart, in the same bytes.
+public final class CypherMessenger: CypherTransportClientDelegate {
+    /// The person.
+    public let username: Username
+    /// This device.
+    public let deviceId: DeviceId
+    /// The app's connection to its server.
+    public let transport: any CypherServerTransportClient
+
+    let engine: MessengerEngine
+    let peers: PeerCache
+    let signals = ChangeSignals()
+    private let handler: any CypherMessengerEventHandler
+    private let events: AsyncStream<MessengerEvent>.Continuation
+    private let tasks = Mutex<[Task<Void, Never>]>([])
+    private let reading = Mutex<[String: Reading]>([:])
+
+    /// A read of published keys that is under way.
+    private struct Reading {
+        /// Whether the keys are needed again after it.
+        var isWanted = false
+    }
+
+    private init(
+        username: Username, deviceId: DeviceId, transport: any CypherServerTransportClient, engine: MessengerEngine,
+        peers: PeerCache, handler: any CypherMessengerEventHandler
+    ) {
+        (self.username, self.deviceId, self.transport) = (username, deviceId, transport)
+        (self.engine, self.peers, self.handler) = (engine, peers, handler)
+        let (stream, events) = AsyncStream.makeStream(of: MessengerEvent.self)
+        self.events = events
+        let task = Task { [weak self] in
+            for await event in stream { await self?.handle(event) }
+        }
+        tasks.withLock { $0.append(task) }
+    }
+
+    // MARK: Registration
+
+    /// Opens the messenger of a person: registers the account, or this device with an account that exists.
+    ///
+    /// A new device of an account waits until the master device has added it; see ``isAdopted()``. Messages that are
+    /// written before wait as well.
+    ///
+    /// - Parameters:
+    ///   - authenticationMethod: given to the transport.
+    ///   - appPassword: protects the history on this device.
+    ///   - usingTransport: makes the connection to the server.
+    /// - Throws: ``CypherMessengerError/registrationIncomplete(_:)`` if the server did not answer whether the account
+    ///   exists: only ``CypherTransportError/notFound`` means that it is new.
+    public static func registerMessenger(
+        username: Username, authenticationMethod: AuthenticationMethod, appPassword: String,
+        usingTransport makeTransport:
+            @Sendable (TransportCreationRequest) async throws
+            -> any CypherServerTransportClient,
+        database: MessengerDatabase, eventHandler: any CypherMessengerEventHandler
+    ) async throws -> CypherMessenger {
+        let peers = PeerCache()
+        let engine: MessengerEngine
+        do {
+            engine = try await onThread { () throws(StoreError) in
+                let (store, key) = try database.open(appPassword)
+                let sealer = key.withBytes { StorageSealer(key: $0) }
+                return try MessengerEngine { () throws(StoreError) in
+                    var changes: [StoreChange] = []
+                    let participants = try MessengerParticipants(
+                        account: username.raw, sealer: sealer, store: store, peers: peers, now: SystemTime.now(),
+                        random: SystemRandomSource(), &changes)
+                    guard !changes.isEmpty else { return participants }
+                    if let failure = try store.commit([changes]).compactMap(\.self).first { throw failure }
+                    return participants
+                }
+            }
+        } catch {
+            throw CypherMessengerError.storage(error.message)
+        }
+        let (device, identity, sign) = try await engine.read { participants in
+            let own = participants.own.device
+            let sign: @Sendable ([UInt8]) -> [UInt8] = { [box = IdentityBox(own)] in box.sign($0) }
+            return (DeviceId(own.id), own.identity.publicKey.bytes, sign)
+        }
+        let transport = try await makeTransport(
+            TransportCreationRequest(
+                username: username, deviceId: device, authenticationMethod: authenticationMethod, identity: identity,
+                sign: sign))
+        let messenger = CypherMessenger(
+            username: username, deviceId: device, transport: transport, engine: engine, peers: peers,
+            handler: eventHandler)
+        do {
+            try await messenger.start()
+        } catch {
+            messenger.close()
+            throw error
+        }
+        return messenger
+    }
+
+    /// Runs what blocks on a thread of its own.
+    private static func onThread<Value: Sendable>(
+        _ body: @escaping @Sendable () throws(StoreError) -> Value
+    ) async throws(StoreError) -> Value {
+        let result = await withCheckedContinuation { continuation in
+            Thread { continuation.resume(returning: Result { () throws(StoreError) in try body() }) }.start()
+        }
+        return try result.get()
+    }
+
+    private func start() async throws {
+        transport.delegate = self
+        let events = events
+        engine.start(
+            onEvent: { events.yield($0) },
+            onAttempt: { [weak self] attempt in
+                guard let self else { return }
+                Task { await self.make(attempt) }
+            })
+        if transport.authenticated != .authenticated { try? await transport.reconnect() }
+        authenticationChanged(to: transport.authenticated)
+        try await register()
+        for message in try await engine.read(\.waitingUsers) { want(keysOf: message) }
+        watch()
+    }
+
+    /// Publishes the keys of a new account, refreshes those of the master device, or asks to be added.
+    private func register() async throws {
+        let isKnown = try await engine.read { $0.isRegistered }
+        guard !isKnown else {
+            _ = try? await engine.perform { .found(ticket: $0) }
+            want(keysOf: username.raw)
+            return
+        }
+        do {
+            let config = try await transport.readKeyBundle(forUsername: username)
+            _ = try await engine.perform { .join(ticket: $0, config.bytes) }
+            want(keysOf: username.raw)
+        } catch CypherTransportError.notFound {
+            _ = try await engine.perform { .found(ticket: $0) }
+        } catch let refusal as MessengerRefusal {
+            throw CypherMessengerError(refusal)
+        } catch {
+            throw CypherMessengerError.registrationIncomplete("\(error)")
+        }
+    }
+
+    /// Ours: how often the state of the transport is looked at, for transports that do not report its changes.
+    private static let watchInterval: Duration = .seconds(1)
+
+    private func watch() {
+        let task = Task { [weak self] in
+            while !Task.isCancelled {
+                try? await Task.sleep(for: Self.watchInterval)
+                guard let self else { return }
+                self.authenticationChanged(to: self.transport.authenticated)
+            }
+        }
+        tasks.withLock { $0.append(task) }
+    }
+
+    /// Closes the messenger and its store. What waits is sent when the messenger is opened again.
+    public func close() {
+        end()
+        engine.waitUntilClosed()
+    }
+
+    private func end() {
+        for task in tasks.withLock({ $0 }) { task.cancel() }
+        events.finish()
+        signals.close()
+        engine.close()
+    }
+
+    // The last reference may be released on the engine's queue, so nothing is waited for.
+    deinit { end() }
+
+    // MARK: Chats
+
+    /// The chat with a person, whether there are messages in it or not.
+    public func createPrivateChat(with username: Username) -> PrivateChat {
+        PrivateChat(messenger: self, username: username)
+    }
+
+    /// All chats with messages, the last one first.
+    public func listPrivateChats() async throws -> [PrivateChatSummary] {
+        guard case .chats(let chats) = try await perform({ .chats(ticket: $0) }) else { return [] }
+        return chats.map { PrivateChatSummary($0) }
+    }
+
+    /// ``listPrivateChats()`` now and after each change.
+    public func privateChatList() -> AsyncStream<[PrivateChatSummary]> {
+        signals.list(.chats) { [weak self] in
+            guard let self else { throw MessengerClosed() }
+            return try await self.listPrivateChats()
+        }
+    }
+
+    // MARK: Devices
+
+    /// A device of the account.
+    public struct Device: Hashable, Sendable {
+        /// Its id.
+        public let deviceId: DeviceId
+        /// Whether it may add and remove devices.
+        public let isMasterDevice: Bool
+        /// Whether it is this device.
+        public let isOwn: Bool
+    }
+
+    /// Whether this device is in the account's list.
+    public func isAdopted() async -> Bool { (try? await engine.read(\.isAdopted)) ?? false }
+
+    /// The devices of the account.
+    public func listDevices() async -> [Device] {
+        guard let (list, own) = try? await engine.read({ ($0.own.deviceList, $0.own.id) }) else { return [] }
+        return list.current.map { listed in
+            Device(
+                deviceId: DeviceId(listed.id), isMasterDevice: listed.identity == list.root,
+                isOwn: listed.id == own)
+        }
+    }
+
+    /// ``listDevices()`` now and after each change.
+    public func deviceList() -> AsyncStream<[Device]> {
+        signals.list(.devices) { [weak self] in
+            guard let self else { throw MessengerClosed() }
+            return await self.listDevices()
+        }
+    }
+
+    /// Adds a device that has asked for it. Only the master device can.
+    public func addDevice(_ config: UserDeviceConfig) async throws {
+        _ = try await perform { .adopt(ticket: $0, config.bytes) }
+    }
+
+    /// Removes a lost device from the account. Only the master device can.
+    public func revokeDevice(_ device: DeviceId) async throws {
+        _ = try await perform { .revoke(ticket: $0, device.id) }
+    }
+
+    // MARK: The transport's events
+
+    /// Takes an event of the server; the return is the acknowledgement.
+    public func receiveServerEvent(_ event: CypherServerEvent) async throws {
+        switch event {
+        case .messageSent(let message, _, let user, _): try await receive(message.bytes, from: user)
+        case .multiRecipientMessageSent(let message, _, let user, _):
+            try await receive(message.message.bytes, from: user)
+        case .messageDisplayed(let user, _, let id): try await receipt(id, from: user, isRead: true)
+        case .messageReceived(let user, _, let id): try await receipt(id, from: user, isRead: false)
+        case .requestDeviceRegistery(let config):
+            guard try await engine.read(\.isMaster) else { return }
+            await handler.onDeviceRegisteryRequest(config, messenger: self)
+        case .keyBundlePublished(let config, let user):
+            do {
+                _ = try await engine.perform { .keys(ticket: $0, config.bytes, of: user.raw, begins: false) }
+            } catch MessengerRefusal.notAuthentic {
+                // It is not kept, and would not be authentic later.
+                await handler.onUnreadableMessage(from: user, reason: "the published keys are not authentic")
+            }
+        case .plaintextReceived(let text, let user):
+            _ = try await perform { .receivePlaintext(ticket: $0, text, from: user.raw) }
+        }
+    }
+
+    private func receive(_ bytes: [UInt8], from user: Username) async throws {
+        let reply = try await perform { .receive(ticket: $0, bytes, from: user.raw, hasKeys: false) }
+        guard case .received(.keysWanted) = reply else { return }
+        do {
+            try await readKeys(of: user.raw, begins: false)
+        } catch is MessengerRefusal {
+            // What was read does not help; the envelope is refused below.
+        }
+        _ = try await perform { .receive(ticket: $0, bytes, from: user.raw, hasKeys: true) }
+    }
+
+    private func receipt(_ id: String, from user: Username, isRead: Bool) async throws {
+        // An id of another form is not one of ours.
+        guard let message = MessageReference(String(repeating: "0", count: 16) + id)?.message else { return }
+        _ = try await perform { .receipt(ticket: $0, message, from: user.raw, isRead: isRead) }
+    }
+
+    /// Takes note that the transport's state has changed.
+    public func authenticationChanged(to state: AuthenticationState) {
+        engine.configure(
+            isAuthenticated: state == .authenticated, sendsSeveral: transport.supportsMultiRecipientMessages)
+    }
+
+    /// Does a job.
+    func perform(_ job: (UInt64) -> MessengerJob) async throws -> MessengerReply {
+        do {
+            return try await engine.perform(job)
+        } catch let refusal as MessengerRefusal {
+            throw CypherMessengerError(refusal)
+        }
+    }
+
+    // MARK: Calls
+
+    /// Makes a call of the transport that the machine asks for.
+    private func make(_ attempt: Attempt) async {
+        var end = AttemptEnd.done
+        do {
+            try await call(attempt.call)
+        } catch CypherTransportError.unsupported {
+            end = .unsupported
+        } catch CypherTransportError.refused(let reason) {
+            end = .refused(reason)
+        } catch CypherTransportError.conflict {
+            end = .refused("Another configuration of the account was published.")
+        } catch CypherTransportError.notFound {
+            end = .refused("The server does not know the recipient.")
+        } catch {
+            end = .failed
+        }
+        if case .refused = end, case .publish = attempt.call { want(keysOf: username.raw) }
+        engine.submit(.attempted(attempt.id, lease: attempt.lease, end, random: UInt64.random(in: .min ... .max)))
+    }
+
+    private func call(_ call: Attempt.Call) async throws {
+        switch call {
+        case .send(let bytes, let user, let device, let message):
+            try await transport.sendMessage(
+                RatchetedCypherMessage(bytes: bytes), toUser: Username(user), otherUserDeviceId: DeviceId(device),
+                messageId: message.name)
+        case .sendSeveral(let bytes, let recipients, let message):
+            let message = (
+                MultiRecipientCypherMessage(
+                    message: RatchetedCypherMessage(bytes: bytes),
+                    recipients: recipients.map { .init(user: Username($0.user), deviceId: DeviceId($0.device)) }),
+                message.name
+            )
+            try await transport.sendMultiRecipientMessage(message.0, messageId: message.1)
+        case .plaintext(let text, let user, let message):
+            guard let transport = transport as? any PlaintextTransportClient else {
+                throw CypherTransportError.unsupported("sendPlaintext")
+            }
+            try await transport.sendPlaintext(text, to: Username(user), messageId: message.name)
+        case .receipt(let message, let user, true):
+            try await transport.sendMessageReadReceipt(byRemoteId: message.name, to: Username(user))
+        case .receipt(let message, let user, false):
+            try await transport.sendMessageReceivedReceipt(byRemoteId: message.name, to: Username(user))
+        case .publish(let bytes): try await transport.publishKeyBundle(UserConfig(bytes: bytes))
+        case .register(let bytes): try await transport.requestDeviceRegistery(UserDeviceConfig(bytes: bytes))
+        }
+    }
+
+    // MARK: Published keys
+
+    /// Reads the published keys of a person until that succeeds or they have none.
+    func want(keysOf user: String) {
+        let isFirst = reading.withLock { reading in
+            guard reading[user] == nil else {
+                reading[user]?.isWanted = true
+                return false
+            }
+            reading[user] = Reading()
+            return true
+        }
+        guard isFirst else { return }
+        let task = Task { [weak self] in
+            var pause = Duration.milliseconds(200)
+            while !Task.isCancelled {
+                do {
+                    guard let self else { return }
+                    try await self.readKeys(of: user)
+                    if self.hasRead(user) { return }
+                    continue
+                } catch is MessengerRefusal {
+                    if self?.hasRead(user) ?? true { return }
+                } catch is MessengerClosed {
+                    return
+                } catch {
+                    // The server did not answer; asked again below.
+                }
+                try? await Task.sleep(for: pause)
+                pause = min(pause * 2, Self.longestPause)
+            }
+        }
+        tasks.withLock { tasks in
+            tasks.removeAll(where: \.isCancelled)
+            tasks.append(task)
+        }
+    }
+
+    /// Ours: the longest pause between two reads of keys while the server does not answer.
+    private static let longestPause: Duration = .seconds(30)
+
+    /// - Returns: false if the keys are needed again.
+    private func hasRead(_ user: String) -> Bool {
+        reading.withLock { reading in
+            guard reading[user]?.isWanted == true else {
+                reading[user] = nil
+                return true
+            }
+            reading[user]?.isWanted = false
+            return false
+        }
+    }
+
+    /// Reads the published keys of a person once.
+    ///
+    /// - Throws: ``MessengerRefusal`` if there are none, or if they are not authentic.
+    private func readKeys(of user: String, begins: Bool = true) async throws {
+        var bytes: [UInt8]?
+        do {
+            bytes = try await transport.readKeyBundle(forUsername: Username(user)).bytes
+        } catch CypherTransportError.notFound {
+            bytes = nil
+        } catch CypherTransportError.unsupported {
+            bytes = nil
+        }
+        _ = try await engine.perform { .keys(ticket: $0, bytes, of: user, begins: begins) }
+    }
+
+    // MARK: Events
+
+    private func handle(_ event: MessengerEvent) async {
+        switch event {
+        case .message(let message):
+            signals.notify(.chat(Username(message.chat.name)))
+            await handler.onCreateChatMessage(AnyChatMessage(message))
+        case .changed(let message):
+            signals.notify(.chat(Username(message.chat.name)))
+            await handler.onMessageChange(AnyChatMessage(message))
+        case .chat: signals.notify(.chats)
+        case .peer(.keysExchanged(let name)): await handler.onKeysExchanged(with: Username(name.name))
+        case .peer(.changed(let name)): await handler.onContactIdentityChange(of: Username(name.name))
+        case .peer: break
+        case .keysWanted(let user): want(keysOf: user)
+        case .unreadable(let user, let reason):
+            await handler.onUnreadableMessage(from: Username(user), reason: reason.rawValue)
+        case .gap(let user, let count): await handler.onMessageLoss(from: Username(user), count: count)
+        case .withheld(let user): await handler.onWithheldMessage(from: Username(user))
+        case .ownDevices:
+            signals.notify(.devices)
+            await handler.onDevicesChange(self)
+        }
+    }
+}
+
+/// The identity key of a device, which never changes.
+private final class IdentityBox: @unchecked Sendable {
+    private let device: HostedDevice
+
+    init(_ device: HostedDevice) { self.device = device }
+
+    func sign(_ challenge: [UInt8]) -> [UInt8] {
+        device.identity.sign(challenge.span, context: "pawl app login")
+    }
+}

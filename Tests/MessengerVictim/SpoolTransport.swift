@@ -1,0 +1,85 @@
+import Foundation
+import PawlMessenger
+import Synchronization
+
+/// A server that is a directory: each message is a file in the directory of its device, until that has taken it.
+///
+/// A file appears whole or not at all, and the name of a message that is sent again is the same. So processes can be
+/// killed at any time.
+final class SpoolTransport: CypherServerTransportClient {
+    private struct State {
+        weak var delegate: (any CypherTransportClientDelegate)?
+    }
+
+    private let spool: URL
+    private let username: Username
+    private let deviceId: DeviceId
+    private let state = Mutex(State())
+
+    init(_ spool: String, _ request: TransportCreationRequest) {
+        self.spool = URL(fileURLWithPath: spool)
+        (username, deviceId) = (request.username, request.deviceId)
+    }
+
+    var delegate: (any CypherTransportClientDelegate)? {
+        get { state.withLock { $0.delegate } }
+        set { state.withLock { $0.delegate = newValue } }
+    }
+
+    /// Offline while there is a file of this name.
+    var authenticated: AuthenticationState {
+        FileManager.default.fileExists(atPath: spool.appending(path: "offline").path)
+            ? .unauthenticated : .authenticated
+    }
+
+    private func write(_ text: String, to path: String) throws {
+        guard authenticated == .authenticated else { throw CypherTransportError.offline }
+        let file = spool.appending(path: path)
+        try FileManager.default.createDirectory(
+            at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+        try Data(text.utf8).write(to: file, options: .atomic)
+    }
+
+    private func keys(_ username: Username) -> URL { spool.appending(path: "keys/\(username)") }
+
+    func sendMessage(
+        _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
+    ) async throws {
+        try write(
+            "\(self.username) \(deviceId) \(messageId) \(message.base64)",
+            to: "mail/\(username)/\(otherUserDeviceId)/\(messageId)")
+    }
+
+    func readKeyBundle(forUsername username: Username) async throws -> UserConfig {
+        guard let text = try? String(contentsOf: keys(username), encoding: .utf8) else {
+            throw CypherTransportError.notFound
+        }
+        guard let config = UserConfig(base64: text) else { throw CypherTransportError.offline }
+        return config
+    }
+
+    func publishKeyBundle(_ data: UserConfig) async throws { try write(data.base64, to: "keys/\(username)") }
+
+    /// Delivers all messages that wait, and returns how many.
+    func deliver() async -> Int {
+        let mailbox = spool.appending(path: "mail/\(username)/\(deviceId)")
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: mailbox.path)) ?? []
+        var count = 0
+        for name in names.sorted() where name.utf8.count == 16 {
+            let file = mailbox.appending(path: name)
+            let words = ((try? String(contentsOf: file, encoding: .utf8)) ?? "").split(separator: " ").map(String.init)
+            guard words.count == 4, let sender = DeviceId(words[1]),
+                let message = RatchetedCypherMessage(base64: words[3]), let delegate
+            else { continue }
+            do {
+                try await delegate.receiveServerEvent(
+                    .messageSent(message, id: words[2], byUser: Username(words[0]), deviceId: sender))
+                try? FileManager.default.removeItem(at: file)
+                count += 1
+            } catch {
+                return count
+            }
+        }
+        return count
+    }
+}

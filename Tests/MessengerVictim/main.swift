@@ -1,0 +1,58 @@
+// A messenger in a process that is killed. What is accepted and shown it says on its standard output, a line each.
+//
+//     MessengerVictim SPOOL DIRECTORY NAME PEER write COUNT    sends numbered texts, and goes on sending
+//     MessengerVictim SPOOL DIRECTORY NAME PEER read           takes what comes
+//     MessengerVictim SPOOL DIRECTORY NAME PEER list           takes what has come, and lists the chat
+
+import Foundation
+import PawlMessenger
+import Synchronization
+
+/// Says a line at once.
+@Sendable func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
+
+struct Handler: CypherMessengerEventHandler {
+    func onCreateChatMessage(_ message: AnyChatMessage) async {
+        if !message.isOwn { say("shown \(message.text)") }
+    }
+}
+
+let arguments = CommandLine.arguments
+guard arguments.count >= 6 else { exit(2) }
+let (spool, directory) = (arguments[1], arguments[2])
+let (name, peer, mode) = (Username(arguments[3]), Username(arguments[4]), arguments[5])
+let made = Mutex<SpoolTransport?>(nil)
+let messenger = try await CypherMessenger.registerMessenger(
+    username: name, authenticationMethod: .identity, appPassword: "victim",
+    usingTransport: { request in
+        let transport = SpoolTransport(spool, request)
+        made.withLock { $0 = transport }
+        return transport
+    }, database: MessengerDatabase.directory(directory).withCost(PasswordKey.least), eventHandler: Handler())
+say("open")
+let chat = messenger.createPrivateChat(with: peer)
+switch mode {
+case "write":
+    var number = try await chat.messages(limit: 1).last.flatMap { Int($0.text) } ?? 0
+    for _ in 0..<(Int(arguments.last ?? "") ?? 0) {
+        number += 1
+        try await chat.sendText("\(number)")
+        say("accepted \(number)")
+    }
+    say("written")
+    while true { try await Task.sleep(for: .seconds(60)) }
+case "read":
+    while true {
+        if await made.withLock({ $0 })?.deliver() == 0 { try await Task.sleep(for: .milliseconds(5)) }
+    }
+default:
+    while await made.withLock({ $0 })?.deliver() ?? 0 > 0 {}
+    var (before, texts): (UInt64?, [AnyChatMessage]) = (nil, [])
+    while case let page = try await chat.messages(before: before, limit: 200), let first = page.first {
+        texts = page + texts
+        before = first.order
+    }
+    for message in texts { say("text \(message.text) \(message.state)") }
+    say("end")
+    messenger.close()
+}

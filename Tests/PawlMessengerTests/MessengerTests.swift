@@ -1,0 +1,152 @@
+import Foundation
+import PawlMessenger
+import PeerKit
+import SQLiteStore
+import TestKit
+import Testing
+
+/// The messenger as an app uses it, over a server in memory.
+@Suite struct CypherMessengerTests {
+    @Test func listsChangeWithTheChat() async throws {
+        let server = SpoofServer()
+        let (alice, bob) = (try await App.register("alice", at: server), try await App.register("bob", at: server))
+        var lists = bob.chat("alice").messageList().makeAsyncIterator()
+        #expect(await lists.next()?.isEmpty == true)
+        let message = try await alice.chat("bob").sendText("hello")
+        var list = await lists.next() ?? []
+        while list.isEmpty { list = await lists.next() ?? [] }
+        #expect(list.map(\.text) == ["hello"] && list.map(\.id) == [message.id])
+        try await eventuallyAsync("one is unread") {
+            try await bob.messenger.listPrivateChats().map(\.unread) == [1]
+        }
+        try await bob.chat("alice").markAsRead()
+        #expect(try await bob.messenger.listPrivateChats().map(\.unread) == [0])
+        try await eventuallyAsync("alice knows that it was read") {
+            try await alice.chat("bob").messages().last?.state == .read
+        }
+        var chats = alice.messenger.privateChatList().makeAsyncIterator()
+        #expect(await chats.next()?.map(\.username) == ["bob"])
+        var devices = alice.messenger.deviceList().makeAsyncIterator()
+        #expect(await devices.next()?.map(\.isMasterDevice) == [true])
+        for app in [alice, bob] { app.close() }
+        // The lists end with the messenger.
+        while await lists.next() != nil {}
+        while await chats.next() != nil {}
+    }
+
+    @Test func safetyNumbersAreTheSameOnBothSides() async throws {
+        let server = SpoofServer()
+        let (alice, bob) = (try await App.register("alice", at: server), try await App.register("bob", at: server))
+        #expect(alice.chat("bob").safetyNumber() == nil)
+        try await alice.chat("bob").sendText("hello")
+        try await eventuallyAsync("both have keys") {
+            bob.chat("alice").safetyNumber() != nil && alice.chat("bob").safetyNumber() != nil
+        }
+        #expect(alice.chat("bob").safetyNumber() == bob.chat("alice").safetyNumber())
+        #expect(alice.chat("bob").safetyNumber()?.filter(\.isNumber).count == 60)
+        #expect(alice.chat("bob").safetyCode() == bob.chat("alice").safetyCode())
+        #expect(!bob.chat("alice").isVerified)
+        try await bob.chat("alice").verify()
+        #expect(bob.chat("alice").isVerified)
+        try await alice.chat("bob").sendText("again")
+        try await eventuallyAsync("the text is marked as verified") {
+            try await bob.chat("alice").messages().map(\.isVerified) == [false, true]
+        }
+        for app in [alice, bob] { app.close() }
+    }
+
+    /// A failed read of the keys says nothing about the account.
+    @Test func aServerThatDoesNotAnswerMakesNoNewAccount() async throws {
+        let server = SpoofServer()
+        let alice = try await App.register("alice", at: server)
+        alice.close()
+        var faults = SpoofServer.Faults()
+        faults.drop = 100
+        server.setFaults(faults)
+        await #expect(throws: CypherMessengerError.self) { _ = try await App.register("alice", at: server) }
+        server.setFaults(SpoofServer.Faults())
+        let again = try await App.register("alice", at: server, alice.database)
+        #expect(again.messenger.deviceId == alice.messenger.deviceId)
+        again.close()
+    }
+
+    @Test func tasksWaitForAuthentication() async throws {
+        let server = SpoofServer()
+        let (alice, bob) = (try await App.register("alice", at: server), try await App.register("bob", at: server))
+        try await alice.chat("bob").sendText("one")
+        try await eventuallyAsync("it has come") { try await bob.texts(with: "alice") == ["one"] }
+        let transport = try #require(alice.transport)
+        try await transport.disconnect()
+        try await alice.chat("bob").sendText("two")
+        #expect(try await alice.chat("bob").messages().last?.state == .undelivered)
+        try await transport.reconnect()
+        try await eventuallyAsync("it has come") { try await bob.texts(with: "alice") == ["one", "two"] }
+        for app in [alice, bob] { app.close() }
+    }
+
+    /// Multi-recipient messages are switched on for a chat that exists, and off again.
+    @Test func multiRecipientMessagesCanBeSwitchedOnLater() async throws {
+        let server = SpoofServer()
+        let alice = try await App.register("alice", at: server)
+        let bob = try await App.register("bob", at: server, adopts: true)
+        let phone = try await App.register("bob", at: server)
+        try await eventuallyAsync("the phone is adopted") { await phone.messenger.isAdopted() }
+        for (number, isOn) in [false, true, false].enumerated() {
+            alice.transport?.supportsMultiRecipientMessages = isOn
+            alice.messenger.authenticationChanged(to: .authenticated)
+            let before = server.receivedBytes.count
+            try await alice.chat("bob").sendText("\(number)")
+            for app in [bob, phone] {
+                try await eventuallyAsync("text \(number) has come") {
+                    try await app.texts(with: "alice") == (0...number).map { "\($0)" }
+                }
+            }
+            #expect(server.receivedBytes.count - before == (isOn ? 1 : 2))
+        }
+        for app in [alice, bob, phone] { app.close() }
+    }
+
+    // MARK: At rest
+
+    @Test func theHistoryIsSealedUnderThePassword() async throws {
+        let scratch = try ScratchDirectory()
+        let database = MessengerDatabase.directory(scratch.file("alice")).withCost(PasswordKey.least)
+        let server = SpoofServer()
+        let alice = try await App.register("alice", at: server, database)
+        let bob = try await App.register("bob", at: server)
+        try await alice.chat("bob").sendText("the canary sings")
+        try await eventuallyAsync("it has come") { try await bob.texts(with: "alice") == ["the canary sings"] }
+        alice.close()
+        for name in scratch.names(in: scratch.file("alice")) {
+            let bytes = try Data(contentsOf: URL(fileURLWithPath: scratch.file("alice/" + name)))
+            #expect(bytes.range(of: Data("canary".utf8)) == nil, "\(name) has the text")
+        }
+        await #expect(throws: CypherMessengerError.self) {
+            _ = try await CypherMessenger.registerMessenger(
+                username: "alice", authenticationMethod: .identity, appPassword: "another password",
+                usingTransport: { server.client(for: $0) }, database: database, eventHandler: RecordingHandler())
+        }
+        let again = try await App.register("alice", at: server, database)
+        #expect(try await again.texts(with: "bob") == ["the canary sings"])
+        again.close()
+        bob.close()
+    }
+
+    @Test func parametersOfThePasswordAreReadInOneFormOnly() throws {
+        let parameters = PasswordKey.make(PasswordKey.standard)
+        #expect(PasswordKey(text: parameters.text) == parameters)
+        let text = parameters.text
+        for length in 0..<text.count { #expect(PasswordKey(text: String(text.prefix(length))) == nil) }
+        for changed in [
+            text + "\n", text.replacingOccurrences(of: "argon2id13", with: "argon2i13"),
+            text.replacingOccurrences(of: "268435456", with: "99999999999"), text.uppercased(), "\n\n\n\n",
+        ] { #expect(PasswordKey(text: changed) == nil) }
+        // The password and the salt count.
+        let one = PasswordKey(operations: 1, memory: 8192, salt: [UInt8](repeating: 1, count: 16))
+        let two = PasswordKey(operations: 1, memory: 8192, salt: [UInt8](repeating: 2, count: 16))
+        #expect(try one.key(from: "a").isEqual(to: one.key(from: "a")))
+        #expect(try !one.key(from: "a").isEqual(to: one.key(from: "b")))
+        #expect(try !one.key(from: "a").isEqual(to: two.key(from: "a")))
+        #expect(try !one.key(from: "").isEqual(to: one.key(from: "a")))
+    }
+}
