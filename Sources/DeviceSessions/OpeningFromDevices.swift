@@ -26,18 +26,18 @@ extension OwnDevice {
     /// - Returns: the padded body, and how many messages before it have not come.
     /// - Throws: ``OpenError``, ``CrossedSessions``, or ``StoreError``.
     package func open<State: VaultHolding>(
-        _ envelope: Envelope, _ now: Timestamp, in vault: inout Vault, _ unit: inout UnitOfWork<State>
+        _ envelope: Envelope, _ now: Timestamp, in vault: Vault, _ unit: inout UnitOfWork<State>
     ) throws -> (body: [UInt8], skipped: Int) {
         let bound = Self.associatedData(from: envelope.sender, to: id, envelope.messageID, vault)
         guard envelope.kind == .several else {
-            return try decrypt(envelope.ratchetMessage, bound, from: envelope.sender, now, in: &vault, &unit)
+            return try decrypt(envelope.ratchetMessage, bound, from: envelope.sender, now, in: vault, &unit)
         }
         let several = try Self.several(envelope)
         let associated = Self.associatedData(from: envelope.sender, to: DeviceID(0), envelope.messageID, vault)
         do {
             var (key, skipped) = try decrypt(
                 several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender, now,
-                in: &vault, &unit)
+                in: vault, &unit)
             defer { key.wipe() }
             return (try Self.body(of: several, key, associated), skipped)
         } catch var crossed as CrossedSessions {
@@ -67,12 +67,12 @@ extension OwnDevice {
     }
 
     private func decrypt<State: VaultHolding>(
-        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ now: Timestamp, in vault: inout Vault,
+        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ now: Timestamp, in vault: Vault,
         _ unit: inout UnitOfWork<State>
     ) throws -> ([UInt8], Int) {
         let id = session(with: sender)
         var plaintext: [UInt8] = []
-        let box = try sessions(with: sender, in: &vault)
+        let box = try sessions(with: sender, in: vault)
         if let box {
             do throws(RatchetError) {
                 let received = try box.sessions.decrypt(
@@ -129,10 +129,10 @@ extension OwnDevice {
     /// - Returns: the peer, nil if the device is the person's own; and the event, nil if nothing has changed.
     package func take<State: VaultHolding>(
         shown list: DeviceList, by device: DeviceID, from source: MessageSource, _ now: Timestamp,
-        in vault: inout Vault, _ unit: inout UnitOfWork<State>
+        in vault: Vault, _ unit: inout UnitOfWork<State>
     ) throws -> (peer: AccountID?, event: PeerEvent?) {
         // A list proves nothing about a session whose key it does not hold.
-        guard let box = try sessions(with: device, in: &vault),
+        guard let box = try sessions(with: device, in: vault),
             list.identity(of: device) == box.sessions.peerIdentity
         else { throw OpenError(reason: .notAuthentic) }
         var (peer, event) = try judge(list, by: device, from: source, now)

@@ -60,7 +60,7 @@ package final class OwnDevice {
     /// the device counts as one without keys until it begins a new session, and other devices can still be reached.
     ///
     /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
-    package func sessions(with peer: DeviceID, in vault: inout Vault) throws -> SessionBox? {
+    package func sessions(with peer: DeviceID, in vault: Vault) throws -> SessionBox? {
         let id = session(with: peer)
         do {
             return try vault.session(id)

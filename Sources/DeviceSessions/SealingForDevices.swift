@@ -27,12 +27,12 @@ extension OwnDevice {
     ///
     /// - Returns: none if no device of the account has a session.
     package func recipients(
-        of account: AccountID, only device: DeviceID? = nil, in vault: inout Vault
+        of account: AccountID, only device: DeviceID? = nil, in vault: Vault
     ) throws -> [Recipient] {
         let readers = readers(of: account, only: device)
         var found: [Recipient] = []
         for (id, identity) in readers.devices {
-            guard let box = try sessions(with: id, in: &vault) else { continue }
+            guard let box = try sessions(with: id, in: vault) else { continue }
             // A session is used only if its identity key is the pinned one; a device id alone proves nothing.
             if let identity, identity != box.sessions.peerIdentity { continue }
             found.append((id, box))
@@ -40,7 +40,7 @@ extension OwnDevice {
         // The person's other devices get a copy; they are no recipients if there is no other.
         guard !found.isEmpty else { return [] }
         for listed in readers.copies {
-            guard let box = try sessions(with: listed.id, in: &vault), box.sessions.peerIdentity == listed.identity
+            guard let box = try sessions(with: listed.id, in: vault), box.sessions.peerIdentity == listed.identity
             else { continue }
             found.append((listed.id, box))
         }
@@ -59,7 +59,7 @@ extension OwnDevice {
     ///
     /// - Returns: through `shared`, the sessions that have advanced.
     package func seal(
-        _ body: [UInt8], _ message: MessageID, for recipients: [Recipient], in vault: inout Vault,
+        _ body: [UInt8], _ message: MessageID, for recipients: [Recipient], in vault: Vault,
         _ shared: inout [SessionID]
     ) throws -> Envelope {
         for recipient in recipients {

@@ -68,7 +68,7 @@ extension MessengerParticipants {
     private mutating func begin(with devices: [DeviceKeys], in list: DeviceList, _ unit: inout Unit) throws {
         for keys in devices where keys.id != own.id {
             guard let identity = list.identity(of: keys.id) else { continue }
-            if let box = try own.sessions(with: keys.id, in: &vault), box.sessions.peerIdentity == identity { continue }
+            if let box = try own.sessions(with: keys.id, in: vault), box.sessions.peerIdentity == identity { continue }
             let session = try Session.initiate(
                 identity: own.device.identity, with: keys.bundle, expecting: identity, random: &vault.random)
             let id = own.session(with: keys.id)
@@ -188,12 +188,12 @@ extension MessengerParticipants {
         let body = ControlMessage.acknowledge(own.deviceList).body
         let id = MessageID(ids.next(in: .only, at: now))
         for listed in own.deviceList.current where listed.id != own.id {
-            guard let box = try own.sessions(with: listed.id, in: &vault) else { continue }
+            guard let box = try own.sessions(with: listed.id, in: vault) else { continue }
             try seal(body, id, for: [(listed.id, box)], .services(account), nil, now, &unit)
         }
         for chat in memory.latched.sorted() {
             guard let news = own.news(for: chat, &unit.changes) else { continue }
-            for recipient in try own.recipients(of: chat, in: &vault)
+            for recipient in try own.recipients(of: chat, in: vault)
             where own.deviceList.identity(of: recipient.device) == nil {
                 try seal(news.body, id, for: [recipient], chat, nil, now, &unit)
             }

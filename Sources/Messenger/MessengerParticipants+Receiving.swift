@@ -73,7 +73,7 @@ extension MessengerParticipants {
         _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) throws -> (body: [UInt8], skipped: Int) {
         do {
-            return try own.open(envelope, now, in: &vault, &unit)
+            return try own.open(envelope, now, in: vault, &unit)
         } catch let crossed as CrossedSessions {
             return (crossed.body, 0)
         }
@@ -85,7 +85,7 @@ extension MessengerParticipants {
     ) throws {
         switch control {
         case .ready(let list), .acknowledge(let list):
-            let (peer, event) = try own.take(shown: list, by: device, from: source, now, in: &vault, &unit)
+            let (peer, event) = try own.take(shown: list, by: device, from: source, now, in: vault, &unit)
             guard let event else { return }
             report(peer == nil ? .ownDevices(list) : .peer(event), &unit)
             // It may have devices without a session.

@@ -103,7 +103,7 @@ extension MessengerParticipants {
         let isComplete = try hasSessions(.own, own.deviceList)
         if chat == .services(account) { return isComplete }
         guard isComplete, let peer = own.peer(chat), peer.offered == nil,
-            try !own.recipients(of: chat, in: &vault).isEmpty
+            try !own.recipients(of: chat, in: vault).isEmpty
         else { return false }
         return try hasSessions(chat, peer.deviceList)
     }
@@ -112,7 +112,7 @@ extension MessengerParticipants {
     private mutating func hasSessions(_ account: AccountID, _ list: DeviceList) throws -> Bool {
         if memory.checked[account] == list.versions.count { return true }
         for listed in list.current where listed.id != own.id {
-            guard try own.sessions(with: listed.id, in: &vault)?.sessions.peerIdentity == listed.identity else {
+            guard try own.sessions(with: listed.id, in: vault)?.sessions.peerIdentity == listed.identity else {
                 return false
             }
         }
@@ -152,9 +152,9 @@ extension MessengerParticipants {
     }
 
     private mutating func recipients(in chat: AccountID) throws -> [OwnDevice.Recipient] {
-        guard chat == .services(account) else { return try own.recipients(of: chat, in: &vault) }
+        guard chat == .services(account) else { return try own.recipients(of: chat, in: vault) }
         return try own.deviceList.current.compactMap { listed in
-            guard listed.id != own.id, let box = try own.sessions(with: listed.id, in: &vault),
+            guard listed.id != own.id, let box = try own.sessions(with: listed.id, in: vault),
                 box.sessions.peerIdentity == listed.identity
             else { return nil }
             return (listed.id, box)
@@ -167,7 +167,7 @@ extension MessengerParticipants {
         _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let padded = body.bytes(paddedTo: Content.paddedLength(of: body.length))
-        let envelope = try own.seal(padded, id, for: recipients, in: &vault, &unit.shared)
+        let envelope = try own.seal(padded, id, for: recipients, in: vault, &unit.shared)
         let names = recipients.map { recipient in
             let isOwn = own.deviceList.identity(of: recipient.device) != nil
             return Attempt.Recipient(user: isOwn ? account : chat.name, device: recipient.device)

@@ -29,7 +29,7 @@ package struct MessengerParticipants: VaultHolding {
     /// The ticket of replies that belong to no job: events and attempts.
     package static let events: UInt64 = 0
 
-    package var vault: Vault
+    package let vault: Vault
     package let own: OwnDevice
     /// The person's name at the server.
     package let account: String
@@ -78,7 +78,7 @@ package struct MessengerParticipants: VaultHolding {
         let contents = try store.load()
         var ended: Set<AccountID> = []
         let latches = LatchTable()
-        var vault = try Vault(
+        let vault = try Vault(
             network: "", carrier: .app, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
         (self.account, self.sealer) = (account, sealer)

@@ -103,7 +103,7 @@ extension IRCParticipants {
         // A direct message is not shown as a message to a room.
         guard job.recipients.first?.roomName == nil else { throw OpenError(reason: .notAuthentic) }
         try own.check(job.source, of: envelope.sender)
-        let (plaintext, skipped) = try own.open(envelope, now, in: &vault, &unit)
+        let (plaintext, skipped) = try own.open(envelope, now, in: vault, &unit)
         var body = try Body(plaintext)
         var opened: Opened
         if body.kind == .control {
@@ -148,7 +148,7 @@ extension IRCParticipants {
         switch message {
         case .ready(let deviceList), .acknowledge(let deviceList):
             let (peer, event) = try own.take(
-                shown: deviceList, by: envelope.sender, from: job.source, now, in: &vault, &unit)
+                shown: deviceList, by: envelope.sender, from: job.source, now, in: vault, &unit)
             opened.event = event
             if case .ready = message, event == nil { opened.event = peer.map { .renewed($0) } }
             if let peer { opened.sender = peer }

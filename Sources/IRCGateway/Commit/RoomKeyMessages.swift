@@ -48,7 +48,7 @@ extension IRCParticipants {
         for member in members {
             var found: [DeviceID] = []
             for listed in own.devices(of: member.account) {
-                if try own.sessions(with: listed.id, in: &vault)?.sessions.peerIdentity == listed.identity {
+                if try own.sessions(with: listed.id, in: vault)?.sessions.peerIdentity == listed.identity {
                     found.append(listed.id)
                 }
             }

@@ -15,10 +15,10 @@ extension IRCParticipants {
     mutating func deviceEnvelope(
         _ job: SealJob, _ id: MessageID, _ own: OwnDevice, _ unit: inout Unit
     ) throws -> Envelope {
-        let recipients = try own.recipients(of: job.recipient, only: job.device, in: &vault)
+        let recipients = try own.recipients(of: job.recipient, only: job.device, in: vault)
         guard !recipients.isEmpty else { throw SealRefusal.keysMissing }
         let body = try padded(job.body, besides: own.overhead(of: recipients, in: vault), capacity: job.capacity)
-        return try own.seal(body, id, for: recipients, in: &vault, &unit.shared)
+        return try own.seal(body, id, for: recipients, in: vault, &unit.shared)
     }
 
     /// The requests that send our list to a peer with an older version of it; to be sent before the next message.
