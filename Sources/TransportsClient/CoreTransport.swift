@@ -120,10 +120,12 @@ final class CoreConnection: Connection {
     }
 
     func receive() async -> Result<Data, TesseractError> {
-        let handle = core.handle
-        return await CoreOperation.run(limit: limits.message) { completion in
+        let (handle, wasCancelled) = (core.handle, Task.isCancelled)
+        let reply = await CoreOperation.run(limit: limits.message) { completion in
             handle.table.pointee.receive(handle.object, completion)
         }
+        // A reply that had arrived before may come in spite of the cancellation. It is dropped, as in other transports.
+        return wasCancelled ? .failure(.cancelled) : reply
     }
 
     func toCore() -> ClientConnection { core }

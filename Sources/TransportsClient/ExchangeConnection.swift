@@ -39,10 +39,12 @@ package final class ExchangeConnection: Connection {
     }
 
     package func receive() async -> Result<Data, TesseractError> {
-        let waiter = Once<Reply>()
+        let (waiter, wasCancelled) = (Once<Reply>(), Task.isCancelled)
         switch table.receive(waiter) {
-        case .reply(let reply): return Task.isCancelled ? .failure(.cancelled) : reply
-        case .waits(let id): return await wait(waiter, id)
+        case .reply(let reply): return wasCancelled ? .failure(.cancelled) : reply
+        case .waits(let id):
+            let reply = await wait(waiter, id)
+            return wasCancelled ? .failure(.cancelled) : reply
         case .nothingSent: return .failure(.weird(reason: "no request waits for a reply"))
         }
     }
