@@ -1,6 +1,9 @@
 import Foundation
+import Glibc
+import NIOCore
 import TestKit
 import Testing
+import TransportCodec
 import TransportsClient
 import TransportsCore
 
@@ -89,6 +92,33 @@ import TransportsCore
         for task in tasks { task.cancel() }
         for task in tasks { #expect(await !task.value) }
         #expect(try RustLibrary.live(1) == 0)
+    }
+
+    /// A Rust library in a process that does not ignore SIGPIPE: the service closes, and the client goes on sending.
+    @Test func aClosedConnectionIsAnErrorAndNoSignal() async throws {
+        await #expect(processExitsWith: .success) {
+            let path = FileManager.default.temporaryDirectory.appending(path: "pawl-\(getpid()).sock").path
+            let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+            let address = try SocketAddress(unixDomainSocketPath: path)
+            guard address.withSockAddr({ bind(listener, $0, socklen_t($1)) }) == 0, listen(listener, 1) == 0 else {
+                exit(2)
+            }
+            defer { unlink(path) }
+            signal(SIGPIPE, SIG_DFL)
+            let transport = try LoadedTransport(library: RustLibrary.load(), configuration: Data(path.utf8))
+            let connection = transport.connect(proto: "p")
+            Thread.detachNewThread {
+                let accepted = accept(listener, nil, nil)
+                var welcome = ByteBuffer()
+                Frame.welcome(version: Frame.version).write(to: &welcome)
+                _ = welcome.withUnsafeReadableBytes { send(accepted, $0.baseAddress, $0.count, 0) }
+                shutdown(accepted, Int32(SHUT_RD))
+            }
+            for _ in 0..<10_000 {
+                if case .failure = await connection.send(request: Data("x".utf8)) { exit(0) }
+            }
+            exit(3)
+        }
     }
 
     /// `PAWL_LONG` makes a million calls, two in each exchange, and looks at the memory of the process.

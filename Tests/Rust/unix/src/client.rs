@@ -129,10 +129,10 @@ impl Inner {
 
     fn greet(&self) -> Result<BufReader<UnixStream>, Error> {
         let cannot = |error: std::io::Error| Error::unavailable(format!("cannot connect: {}", error));
-        let mut stream = UnixStream::connect(&self.place.path).map_err(cannot)?;
+        let stream = UnixStream::connect(&self.place.path).map_err(cannot)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Frame::Hello { version: frame::VERSION, proto: self.proto.clone().into_bytes() }.write(&mut stream)?;
+        Frame::Hello { version: frame::VERSION, proto: self.proto.clone().into_bytes() }.write(&stream)?;
         let mut reader = BufReader::new(stream);
         match Frame::read(&mut reader, frame::length_limit(self.place.message_limit))? {
             Frame::Welcome { version: frame::VERSION } => {}
@@ -203,8 +203,8 @@ impl Inner {
     }
 
     fn write(&self, writer: &Arc<Mutex<UnixStream>>, frame: &Frame) -> Result<(), Error> {
-        let mut stream = writer.lock().unwrap_or_else(|error| error.into_inner());
-        frame.write(&mut *stream).map_err(|error| {
+        let stream = writer.lock().unwrap_or_else(|error| error.into_inner());
+        frame.write(&stream).map_err(|error| {
             // A frame that was written in part ends the connection.
             let _ = stream.shutdown(Shutdown::Both);
             Error::from(error)

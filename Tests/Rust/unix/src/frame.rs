@@ -1,7 +1,16 @@
 //! The frames of stream transports; see `Sources/TransportCodec/Frame.swift` for the format.
 
 use pawl_transports::Error;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::os::unix::io::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// `MSG_NOSIGNAL` of Linux.
+const NO_SIGNAL: i32 = 0x4000;
+
+extern "C" {
+    fn send(descriptor: i32, data: *const u8, count: usize, flags: i32) -> isize;
+}
 
 pub const VERSION: u8 = 1;
 /// Largest message, 16 MiB, as on the Swift side.
@@ -63,8 +72,24 @@ impl Frame {
         frame
     }
 
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(&self.bytes())
+    /// Writes the frame. A peer that has closed the connection is an error and no signal: the standard library's `write`
+    /// raises SIGPIPE in a process whose `main` is not Rust's, and that would end it.
+    pub fn write(&self, to: &UnixStream) -> io::Result<()> {
+        let bytes = self.bytes();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match unsafe { send(to.as_raw_fd(), rest.as_ptr(), rest.len(), NO_SIGNAL) } {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count if count > 0 => rest = &rest[count as usize..],
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Reads one frame. `limit` bounds the length before anything is allocated.

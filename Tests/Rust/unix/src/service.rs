@@ -215,8 +215,8 @@ impl Client {
     }
 
     fn write(&self, frame: &Frame) -> bool {
-        let mut stream = lock(&self.writer);
-        let is_written = frame.write(&mut *stream).is_ok();
+        let stream = lock(&self.writer);
+        let is_written = frame.write(&stream).is_ok();
         if !is_written {
             // A frame that was written in part ends the connection.
             let _ = stream.shutdown(Shutdown::Both);
