@@ -24,7 +24,7 @@ import Testing
 
     private func queue(
         _ client: Client, _ handlers: [any APIClientQueueResponseHandler] = [], tasks: (any APIBackgroundTasks)? = nil,
-        store: InMemoryQueueStore = .init()
+        store: any QueueStore = InMemoryQueueStore()
     ) throws -> APIClientQueue {
         var settings = QueueMachine.Settings()
         settings.backoff = Backoff(base: 10, cap: 50)
@@ -214,6 +214,24 @@ import Testing
         #expect(tasks.ended == 1)
     }
 
+    /// The commit of the outcome takes long: the system's time is given back after it.
+    @Test func theTaskLastsUntilTheCommit() async throws {
+        let (tasks, gate, store) = (Tasks(), Gate(), GatedStore())
+        let queue = try queue(Client(networkClient: network(gate.answer)), tasks: tasks, store: store)
+        let events = queue.events
+        try await queue.append(post("/a"))
+        try await eventuallyAsync("it is in flight") { tasks.begun == 1 }
+        store.shut()
+        gate.open()
+        for await event in events { if case .answered = event { break } }
+        try await eventuallyAsync("its outcome is being committed") { store.isWaiting }
+        #expect(tasks.ended == 0)
+        store.open()
+        try await eventuallyAsync("the task ends") { tasks.ended == 1 }
+        #expect(try queue.requests(states: [.done]).count == 1)
+        await queue.close()
+    }
+
     @Test func requestsWithoutTheAttributeNeedNoTask() async throws {
         let tasks = Tasks()
         let queue = try queue(Client(networkClient: network()), [Listener()], tasks: tasks)
@@ -279,6 +297,46 @@ import Testing
         try await eventuallyAsync("it is done in the end") { try queue.requests(states: [.done]).count == 1 }
         try await eventuallyAsync("no task is left") { tasks.begun == tasks.ended && tasks.begun > 0 }
         for continuation in hung.withLock({ $0 }) { continuation.resume() }
+        await queue.close()
+    }
+
+    // MARK: Idleness
+
+    /// What waits for a pause, a login or a network does not keep a background refresh of the application going.
+    @Test func idleIsWhatHasNothingToSend() async throws {
+        let gate = Gate()
+        let queue = try queue(Client(networkClient: network(gate.answer)))
+        await queue.waitUntilIdle()
+        for number in 0..<20 { try await queue.append(NewRequest(post("/\(number)"), lane: "\(number % 2)")) }
+        let isIdle = Mutex(false)
+        let waiting = Task {
+            await queue.waitUntilIdle()
+            isIdle.withLock { $0 = true }
+        }
+        try await eventuallyAsync("two are in flight") { await queue.report().inFlight == 2 }
+        #expect(!isIdle.withLock { $0 })
+        gate.open()
+        await waiting.value
+        #expect(try queue.requests(states: [.done]).count == 20)
+        try await queue.append(NewRequest(post("/later"), tenant: "without a login"))
+        await queue.waitUntilIdle()
+        queue.setReachable(false)
+        try await queue.append(post("/offline"))
+        await queue.waitUntilIdle()
+        #expect(await queue.report().depth == 2)
+        await queue.close()
+        await queue.waitUntilIdle()
+    }
+
+    @Test func aCancelledTaskDoesNotWait() async throws {
+        let gate = Gate()
+        let queue = try queue(Client(networkClient: network(gate.answer)))
+        try await queue.append(post("/a"))
+        let waiting = Task { await queue.waitUntilIdle() }
+        waiting.cancel()
+        await waiting.value
+        #expect(await queue.report().inFlight == 1)
+        gate.open()
         await queue.close()
     }
 }

@@ -154,6 +154,10 @@ public struct QueueMachine: Sendable {
     public var depth: Int { entries.count }
     /// Number of requests in flight.
     public var underWay: Int { inFlight }
+    /// Whether nothing is in flight, and nothing can be sent before an event or a later time.
+    ///
+    /// Without a network, or while handlers do not keep up, requests cannot be sent.
+    public var isIdle: Bool { inFlight == 0 && (ring.isEmpty || isClosed || isPaused || !isReachable) }
     /// Size of the requests that wait or are in flight, in bytes.
     public var bytes: Int { size }
     /// The requests that wait or are in flight, in the order in which they were accepted.

@@ -64,7 +64,10 @@ public final class URLSessionNetworkClient: NetworkClient {
             exchange.end(.failure(.timedOut))
             task.cancel()
         }
-        defer { timer.cancel() }
+        defer {
+            timer.cancel()
+            exchanges.remove(task)
+        }
         let outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 if exchange.wait(continuation) { task.resume() } else { task.cancel() }
@@ -204,6 +207,9 @@ private final class Exchanges: NSObject, URLSessionDataDelegate, Sendable {
         exchanges.withLock { $0[task.taskIdentifier] = exchange }
     }
 
+    func remove(_ task: URLSessionTask) { _ = exchanges.withLock { $0.removeValue(forKey: task.taskIdentifier) } }
+
+    /// Nil for a task that has ended for its caller.
     private func exchange(of task: URLSessionTask) -> Exchange? {
         exchanges.withLock { $0[task.taskIdentifier] }
     }
@@ -246,6 +252,6 @@ private final class Exchanges: NSObject, URLSessionDataDelegate, Sendable {
     }
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
-        exchanges.withLock { $0.removeValue(forKey: task.taskIdentifier) }?.complete(error)
+        exchange(of: task)?.complete(error)
     }
 }

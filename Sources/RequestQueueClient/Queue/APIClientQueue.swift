@@ -361,6 +361,16 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
+    /// Waits until no request is in flight and none can be sent now. Returns early if the task is cancelled.
+    ///
+    /// A task of the system that refreshes an application in the background is done then. Requests may still wait for a
+    /// pause, a login or a network.
+    public func waitUntilIdle() async {
+        while !Task.isCancelled, await read({ (machine, _) in machine.isIdle }) == false {
+            try? await Task.sleep(for: .milliseconds(10))
+        }
+    }
+
     // MARK: Events
 
     /// The events of the queue from now on. Each value that this returns observes on its own.
