@@ -135,6 +135,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
 
     /// A read of published keys that is under way.
     private struct Reading {
+        var task: Task<Void, Never>?
         /// Whether the keys are needed again after it.
         var isWanted = false
     }
@@ -281,7 +282,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     }
 
     private func end() {
-        for task in tasks.withLock({ $0 }) { task.cancel() }
+        for task in tasks.withLock({ $0 }) + reading.withLock({ $0.values.compactMap(\.task) }) { task.cancel() }
         events.finish()
         signals.close()
         engine.close()
@@ -463,7 +464,8 @@ public final class CypherMessenger: CypherTransportClientDelegate {
 
     // MARK: Published keys
 
-    /// Reads the published keys of a person until that succeeds or they have none.
+    /// Reads the published keys of a person until that succeeds; or, if no messages wait for them, until it is known that
+    /// there are none.
     func want(keysOf user: String) {
         let isFirst = reading.withLock { reading in
             guard reading[user] == nil else {
@@ -483,7 +485,9 @@ public final class CypherMessenger: CypherTransportClientDelegate {
                     if self.hasRead(user) { return }
                     continue
                 } catch is MessengerRefusal {
-                    if self?.hasRead(user) ?? true { return }
+                    // While messages wait for them, the person may publish keys later.
+                    let waits = try? await self?.engine.read { $0.waitingUsers.contains(user) }
+                    if waits != true, self?.hasRead(user) ?? true { return }
                 } catch is MessengerClosed {
                     return
                 } catch {
@@ -493,10 +497,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
                 pause = min(pause * 2, Self.longestPause)
             }
         }
-        tasks.withLock { tasks in
-            tasks.removeAll(where: \.isCancelled)
-            tasks.append(task)
-        }
+        reading.withLock { $0[user]?.task = task }
     }
 
     /// Ours: the longest pause between two reads of keys while the server does not answer.

@@ -31,6 +31,13 @@ public final class PlaintextChannel: PlaintextTransportClient {
         case opportunistic
         /// They are refused with ``CypherMessengerError/keysMissing``.
         case required
+
+        fileprivate var sendsPlaintext: Bool {
+            switch self {
+            case .opportunistic: true
+            case .required: false
+            }
+        }
     }
 
     /// What is known of a person's client.
@@ -205,12 +212,12 @@ public final class PlaintextChannel: PlaintextTransportClient {
 
     /// Whether unprotected texts go to a person: the policy allows it, and no keys of theirs have come.
     public func allowsPlaintext(to username: Username) -> Bool {
-        policy == .opportunistic && support(of: username) != .capable
+        policy.sendsPlaintext && support(of: username) != .capable
     }
 
     /// Whether a text without keys is refused at once: nothing shows that the person's client was upgraded.
     public func refusesToWait(for username: Username) -> Bool {
-        policy == .required && [.unknown, .legacy].contains(support(of: username))
+        !policy.sendsPlaintext && [.unknown, .legacy].contains(support(of: username))
     }
 
     /// Sends an unprotected text, with a hint for upgraded clients.

@@ -70,6 +70,17 @@ import Testing
         again.close()
     }
 
+    @Test func messagesWaitForAPersonWhoRegistersLater() async throws {
+        let server = SpoofServer()
+        let alice = try await App.register("alice", at: server)
+        let message = try await alice.chat("bob").sendText("are you there?")
+        #expect(message.state == .waiting)
+        let bob = try await App.register("bob", at: server)
+        try await eventuallyAsync("it has come") { try await bob.texts(with: "alice") == ["are you there?"] }
+        #expect(try await alice.chat("bob").messages().first?.state != .waiting)
+        for app in [alice, bob] { app.close() }
+    }
+
     @Test func tasksWaitForAuthentication() async throws {
         let server = SpoofServer()
         let (alice, bob) = (try await App.register("alice", at: server), try await App.register("bob", at: server))
