@@ -50,6 +50,10 @@ let package = Package(
         .library(name: "TransportsService", targets: ["TransportsService"]),
         .library(name: "RequestQueueAsyncHTTP", targets: ["RequestQueueAsyncHTTP"]),
     ],
+    traits: [
+        .default(enabledTraits: ["CLibraries"]),
+        .trait(name: "CLibraries", description: "DoubleRatchet uses libcrypto and libsodium, which are faster"),
+    ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
         .package(url: "https://github.com/apple/swift-nio-http2.git", exact: "1.46.0"),
@@ -72,7 +76,12 @@ let package = Package(
             name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
         .systemLibrary(
             name: "CJemalloc", pkgConfig: "jemalloc", providers: [.apt(["libjemalloc-dev"]), .brew(["jemalloc"])]),
-        library("DoubleRatchet", ["CLibcrypto", "CSodium", crypto]),
+        library(
+            "DoubleRatchet",
+            [
+                .target(name: "CLibcrypto", condition: .when(traits: ["CLibraries"])),
+                .target(name: "CSodium", condition: .when(traits: ["CLibraries"])), crypto, cryptoExtras,
+            ]),
         library("OMEMO", ["DoubleRatchet"]),
         library("Envelope", [nioCore]),
         library("HTTPCodec", [nioCore]),
@@ -228,7 +237,7 @@ let package = Package(
         // Tests, one target a module.
         tests(
             "DoubleRatchetTests", ["DoubleRatchet", "OMEMO", "PeerKit", "TestKit", crypto, cryptoExtras],
-            exclude: ["Peers", "Fuzz/compile", "Fuzz/Valgrind"]),
+            exclude: ["Peers", "Portable", "Fuzz/compile", "Fuzz/Valgrind"]),
         tests("IRCCodecTests", ["IRCCodec", "TestKit", nioCore]),
         tests("JSONCodecTests", ["JSONCodec", "PeerKit", "TestKit", nioCore], exclude: ["Peers"]),
         tests("EnvelopeTests", ["Envelope"]),

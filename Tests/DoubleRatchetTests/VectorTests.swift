@@ -15,13 +15,16 @@ enum VectorFile {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
+    /// `Tests/portable` makes a package of links, with checkouts of its own.
+    private static let repository = root.appending(path: "Tests").resolvingSymlinksInPath().deletingLastPathComponent()
+
     /// Nil if it is not there.
     var url: URL? {
         let url: URL? =
             switch self {
             case .checkout(let path): Self.root.appending(path: ".build/checkouts/swift-crypto/Tests/\(path)")
             case .published(let path): Self.packages?.appending(path: "cryptography_vectors/\(path)")
-            case .shared(let path): Self.root.appending(path: "../shared/vectors/\(path)").standardizedFileURL
+            case .shared(let path): Self.repository.appending(path: "../shared/vectors/\(path)").standardizedFileURL
             }
         return url.flatMap { FileManager.default.fileExists(atPath: $0.path) ? $0 : nil }
     }

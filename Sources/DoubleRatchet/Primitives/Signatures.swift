@@ -1,15 +1,12 @@
-import CSodium
 package import Crypto
 
-/// Ed25519 (RFC 8032): signed by swift-crypto and verified by libsodium, whichever is faster.
+/// Ed25519 (RFC 8032), signed by swift-crypto.
 ///
-/// libsodium rejects more than the RFC requires: keys and R of low order, and all values not in canonical form.
+/// Verification (`isGenuine`) rejects more than the RFC requires: keys and R of low order, and all values not in
+/// canonical form. Each variant of the library has its own.
 extension Primitives {
     /// The library's key object: making one computes the public key, so it is worth keeping.
     package typealias SigningPrivateKey = Curve25519.Signing.PrivateKey
-
-    /// libsodium selects its code for this processor once.
-    private static let isReady = sodium_init() >= 0
 
     package static func signingKey(seed: SecretBytes) -> SigningPrivateKey {
         seed.withUnsafeBytes { bytes in
@@ -44,10 +41,7 @@ extension Primitives {
     package static func verify(
         _ signature: UnsafeRawBufferPointer, of message: UnsafeRawBufferPointer, by key: Bytes32
     ) -> Bool {
-        guard isReady, signature.count == KeySize.signature else { return false }
-        return key.withUnsafeBytes {
-            crypto_sign_verify_detached(signature.octets, message.octets, UInt64(message.count), $0.octets) == 0
-        }
+        signature.count == KeySize.signature && isGenuine(signature, of: message, by: key)
     }
 
     package static func verify(_ signature: [UInt8], of message: [UInt8], by key: Bytes32) -> Bool {
