@@ -42,6 +42,7 @@ let package = Package(
     platforms: [.macOS(.v15)],
     products: [
         .executable(name: "pawl", targets: ["pawl"]),
+        .library(name: "Devices", targets: ["Devices", "Envelope", "Protection"]),
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
         .library(name: "RequestQueue", targets: ["RequestQueue", "SQLiteQueue"]),
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
@@ -83,7 +84,7 @@ let package = Package(
                 .target(name: "CSodium", condition: .when(traits: ["CLibraries"])), crypto, cryptoExtras,
             ]),
         library("OMEMO", ["DoubleRatchet"]),
-        library("Envelope", [nioCore]),
+        library("Envelope", []),
         library("HTTPCodec", [nioCore]),
         library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
@@ -263,7 +264,7 @@ let package = Package(
         tests("HTTPCodecTests", ["HTTPCodec", nioCore]),
         tests("ProtectionTests", ["Envelope", "Protection"]),
         tests("StorePortTests", ["RequestQueue", "StorePort"]),
-        tests("DevicesTests", ["Devices", "DoubleRatchet", "Envelope", "TestKit"]),
+        tests("DevicesTests", ["Devices", "DoubleRatchet", "Envelope", "Protection", "TestKit"]),
         tests(
             "VaultTests",
             [

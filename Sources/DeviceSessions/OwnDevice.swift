@@ -398,10 +398,7 @@ package final class OwnDevice {
             put(peer, &unit)
         case .accept:
             guard let offered = peer.offered, !state.contradicts(offered) else { return [] }
-            peer.deviceList = offered
-            peer.offered = nil
-            peer.isVerified = false
-            peer.introduced = [:]
+            peer.acceptOffered()
             put(peer, &unit)
             return devices
         case .forget:

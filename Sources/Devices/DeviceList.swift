@@ -1,15 +1,18 @@
 // An account's device list in versions, each signed by a device of the version before. A program that knows one version
 // can therefore verify that a later one comes from the same account.
 
-package import DoubleRatchet
-package import Envelope
+public import DoubleRatchet
+public import Envelope
 
 /// A device and its identity key.
-package struct ListedDevice: Hashable, Sendable {
-    package var id: DeviceID
-    package var identity: IdentityKey
+public struct ListedDevice: Hashable, Sendable {
+    /// The device's identifier.
+    public var id: DeviceID
+    /// The device's public key.
+    public var identity: IdentityKey
 
-    package init(id: DeviceID, identity: IdentityKey) { (self.id, self.identity) = (id, identity) }
+    /// Makes an entry of a list.
+    public init(id: DeviceID, identity: IdentityKey) { (self.id, self.identity) = (id, identity) }
 }
 
 /// One version of a device list.
@@ -23,36 +26,37 @@ package struct DeviceListVersion: Equatable, Sendable {
 /// All versions of the list, the first one signed by its only device.
 ///
 ///     1 (1 B) | versions (1 B) | each: devices (1 B) | each: id (8 B), identity (32 B) | signer (8 B) | signature (64 B)
-package struct DeviceList: Equatable, Sendable {
+public struct DeviceList: Equatable, Sendable {
     /// Ours: devices of one account; more would not fit into the lines of a message.
-    package static let deviceLimit = 6
+    public static let deviceLimit = 6
     /// Ours: versions of one list. A person who adds and removes devices more often has to start a new list.
-    package static let versionLimit = 12
+    public static let versionLimit = 12
     private static let context = "pawl device list"
 
     package private(set) var versions: [DeviceListVersion]
 
     /// A list of one device.
-    package init(of device: ListedDevice, identity: borrowing IdentityKeyPair) {
+    public init(of device: ListedDevice, identity: borrowing IdentityKeyPair) {
         versions = []
         append([device], by: device.id, identity)
     }
 
     /// The devices of the last version.
-    package var current: [ListedDevice] { versions[versions.count - 1].devices }
+    public var current: [ListedDevice] { versions[versions.count - 1].devices }
 
     /// The key that signed the first version; safety numbers are made from it.
-    package var root: IdentityKey { versions[0].devices[0].identity }
+    public var root: IdentityKey { versions[0].devices[0].identity }
 
-    package func identity(of device: DeviceID) -> IdentityKey? { current.first { $0.id == device }?.identity }
+    /// The key of a device in the last version; nil if it is not there.
+    public func identity(of device: DeviceID) -> IdentityKey? { current.first { $0.id == device }?.identity }
 
     /// Returns whether this is the same list as `other`, or a later version of it.
-    package func continues(_ other: DeviceList) -> Bool { versions.starts(with: other.versions) }
+    public func continues(_ other: DeviceList) -> Bool { versions.starts(with: other.versions) }
 
     /// Adds a version that contains one more device, signed by a device of the last version.
     ///
     /// - Returns: nil if a limit is reached, the device is already in the list, or the signer is not.
-    package func adding(_ device: ListedDevice, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
+    public func adding(_ device: ListedDevice, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
         -> DeviceList?
     {
         guard self.identity(of: device.id) == nil else { return nil }
@@ -60,7 +64,7 @@ package struct DeviceList: Equatable, Sendable {
     }
 
     /// Adds a version without a device; nil if the device is the signer or not in the list, or a limit is reached.
-    package func removing(_ device: DeviceID, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
+    public func removing(_ device: DeviceID, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
         -> DeviceList?
     {
         guard device != signer, self.identity(of: device) != nil else { return nil }
@@ -108,7 +112,8 @@ package struct DeviceList: Equatable, Sendable {
 
     // MARK: Bytes
 
-    package var bytes: [UInt8] {
+    /// The form above.
+    public var bytes: [UInt8] {
         var output: [UInt8] = [1, UInt8(versions.count)]
         for list in versions {
             Self.append(list.devices, to: &output)
@@ -120,8 +125,8 @@ package struct DeviceList: Equatable, Sendable {
 
     /// Reads the form above and checks every signature. Takes about 60 microseconds per version.
     ///
-    /// - Throws: ``EnvelopeError/malformed``, also if a signature is wrong or a limit is exceeded.
-    package init(_ bytes: [UInt8]) throws(EnvelopeError) {
+    /// - Throws: `EnvelopeError.malformed`, also if a signature is wrong or a limit is exceeded.
+    public init(_ bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
         guard form == 1 else { throw .unsupportedVersion(form) }
@@ -130,6 +135,17 @@ package struct DeviceList: Equatable, Sendable {
         versions = []
         for _ in 0..<count { versions.append(try Self.list(&cursor, after: versions)) }
         guard cursor.isAtEnd else { throw .malformed }
+    }
+
+    /// The number that two people compare: of the first keys of both lists, the same on both sides.
+    ///
+    /// It stays the same while devices are added and removed. The two sides may know each other by different names, so
+    /// it contains no name.
+    public func safetyNumber(with other: DeviceList) -> SafetyNumber {
+        func party(_ list: DeviceList) -> SafetyNumber.Party {
+            SafetyNumber.Party(identifier: list.root.bytes, key: list.root)
+        }
+        return SafetyNumber(party(self), party(other))
     }
 
     private static func list(_ cursor: inout ByteCursor, after versions: [DeviceListVersion]) throws(EnvelopeError)

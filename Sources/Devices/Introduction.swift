@@ -1,7 +1,7 @@
 // A device's device list and public keys, sent to a peer that has announced that it supports envelopes.
 
-package import DoubleRatchet
-package import Envelope
+public import DoubleRatchet
+public import Envelope
 
 /// The content of an envelope of the kind `introduction`:
 ///
@@ -12,21 +12,27 @@ package import Envelope
 /// and notifies its user. The time is the sender's, in milliseconds since 1970; an introduction that is not newer than
 /// the device's last one is a copy. The device's identity key signs all bytes before the signature, followed by the
 /// device's id.
-package struct Introduction: Equatable, Sendable {
+public struct Introduction: Equatable, Sendable {
     private static let form: UInt8 = 2
     private static let formerForm: UInt8 = 1
     private static let context = "pawl introduction"
 
-    package var time: Int64
-    package var deviceList: DeviceList
-    package var bundle: PreKeyBundle
-    package var device: DeviceID
+    /// The sender's time, in milliseconds since 1970.
+    public var time: Int64
+    /// The list that contains the sending device.
+    public var deviceList: DeviceList
+    /// The keys with which to start a session.
+    public var bundle: PreKeyBundle
+    /// The sending device.
+    public var device: DeviceID
 
-    package init(time: Int64, deviceList: DeviceList, bundle: PreKeyBundle, device: DeviceID) {
+    /// Makes an introduction of a device.
+    public init(time: Int64, deviceList: DeviceList, bundle: PreKeyBundle, device: DeviceID) {
         (self.time, self.deviceList, self.bundle, self.device) = (time, deviceList, bundle, device)
     }
 
-    package func bytes(signedBy identity: borrowing IdentityKeyPair) -> [UInt8] {
+    /// The form above, signed by the device.
+    public func bytes(signedBy identity: borrowing IdentityKeyPair) -> [UInt8] {
         var output: [UInt8] = [Self.form]
         output.append(bigEndian: UInt64(bitPattern: time))
         output.append(field: deviceList.bytes)
@@ -45,8 +51,8 @@ package struct Introduction: Equatable, Sendable {
     /// Reads the form above and checks everything that needs no stored state: the signatures of the list, of the
     /// bundle's keys and of the whole, and that the list contains the device.
     ///
-    /// - Throws: ``EnvelopeError``; ``EnvelopeError/outdated(_:)`` for form 1.
-    package init(_ bytes: [UInt8], from device: DeviceID) throws(EnvelopeError) {
+    /// - Throws: `EnvelopeError`; `EnvelopeError.outdated` for form 1.
+    public init(_ bytes: [UInt8], from device: DeviceID) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
         guard form != Self.formerForm else { throw .outdated(form) }

@@ -1,33 +1,34 @@
 // A peer's devices: the list pinned when first seen, and a later list that does not continue it.
 
-package import Envelope
-package import Protection
+public import Envelope
+public import Protection
 import RequestQueue
 import Synchronization
 
 /// A person whose devices are known.
-package struct Peer: Equatable, Sendable {
+public struct Peer: Equatable, Sendable {
     /// A services account, or a nick.
-    package var name: AccountID
+    public var name: AccountID
     /// The pinned list.
-    package var deviceList: DeviceList
+    public var deviceList: DeviceList
     /// A list that does not continue ``deviceList``. Nothing is sent until a person has accepted it.
-    package var offered: DeviceList?
+    public var offered: DeviceList?
     /// Whether a person has compared the safety number.
-    package var isVerified = false
+    public var isVerified = false
     /// When ``deviceList`` was pinned, in milliseconds since 1970.
-    package var since: Int64
+    public var since: Int64
     /// Whether an end-to-end message has come from this peer. From then on plain text under its name is not trusted.
-    package var isEstablished = false
+    public var isEstablished = false
     /// The number of versions in the person's own list when it was last sent to this peer.
     package var sentVersions = 0
     /// Devices that have shown the list themselves, with the time of their last introduction, by the peer's clock. Zero
     /// if they have shown it only inside a session.
     package var introduced: [DeviceID: Int64] = [:]
-    /// The number of each device's last room request; see ``RoomRequest/number``.
+    /// The number of each device's last room request; see `RoomRequest.number`.
     package var requests: [DeviceID: Int64] = [:]
 
-    package init(name: AccountID, deviceList: DeviceList, since: Int64) {
+    /// Pins a list under a name.
+    public init(name: AccountID, deviceList: DeviceList, since: Int64) {
         (self.name, self.deviceList, self.since) = (name, deviceList, since)
     }
 
@@ -50,16 +51,34 @@ package struct Peer: Equatable, Sendable {
         return true
     }
 
+    /// Records an introduction from a device of this person.
+    ///
+    /// - Returns: false if it is not newer than the device's last one: it is a copy.
+    public mutating func takes(_ introduction: Introduction) -> Bool {
+        if let last = introduced[introduction.device], last >= introduction.time { return false }
+        note(introduction.device, introducedAt: introduction.time)
+        return true
+    }
+
+    /// Pins the offered list in place of the former one, as a person has decided. It is not verified yet.
+    ///
+    /// See ``PinTable/accept(_:)``.
+    package mutating func acceptOffered() {
+        guard let list = offered else { return }
+        (deviceList, offered, isVerified, introduced) = (list, nil, false, [:])
+    }
+
     /// Returns whether the device itself has confirmed that it belongs to this list: by signing a version or by showing
     /// it. Being listed is not enough, because the signer of a list can add another person's device to it.
-    package func hasConfirmed(_ device: DeviceID) -> Bool {
+    public func hasConfirmed(_ device: DeviceID) -> Bool {
         guard deviceList.identity(of: device) != nil else { return false }
         return introduced[device] != nil || deviceList.versions.contains { $0.signer == device }
     }
 
     // MARK: Bytes
 
-    package var bytes: [UInt8] {
+    /// The form in which a peer is stored.
+    public var bytes: [UInt8] {
         var output: [UInt8] = [1, (isVerified ? 1 : 0) | (isEstablished ? 2 : 0), UInt8(clamping: sentVersions)]
         output.append(bigEndian: UInt64(bitPattern: since))
         output.append(field: deviceList.bytes)
@@ -76,8 +95,10 @@ package struct Peer: Equatable, Sendable {
         return output
     }
 
-    /// - Throws: ``EnvelopeError`` if the row is damaged.
-    package init(name: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
+    /// Reads a stored peer.
+    ///
+    /// - Throws: `EnvelopeError` if the row is damaged.
+    public init(name: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
         guard form == 1 else { throw .unsupportedVersion(form) }
@@ -160,7 +181,7 @@ package final class PeerCache: Sendable {
 
 extension AccountID {
     /// The person whose device a sidecar holds, whatever name the network has for them.
-    package static let own = AccountID(text: "own device")
+    public static let own = AccountID(text: "own device")
 
     /// A person known by a nick only.
     package static func nick(_ foldedNick: String) -> AccountID { AccountID(text: "nick " + foldedNick) }

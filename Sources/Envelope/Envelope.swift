@@ -11,10 +11,8 @@
 // the recipient's device, protection) are bound as associated data and not sent: see ``AssociatedData``. The last part
 // is a ratchet message only if the kind is `direct`.
 
-import NIOCore
-
 /// Why bytes are not an envelope that this version can open.
-package enum EnvelopeError: Error, Equatable, Sendable {
+public enum EnvelopeError: Error, Equatable, Sendable {
     /// A version that this program does not know. It is rejected without an attempt to read it.
     case unsupportedVersion(UInt8)
     /// An earlier version that this program no longer accepts.
@@ -26,12 +24,15 @@ package enum EnvelopeError: Error, Equatable, Sendable {
 }
 
 /// The identifier of a device, random, eight bytes; drawn when the device is made.
-package struct DeviceID: Hashable, Sendable, Comparable {
-    package let value: UInt64
+public struct DeviceID: Hashable, Sendable, Comparable {
+    /// The number.
+    public let value: UInt64
 
-    package init(_ value: UInt64) { self.value = value }
+    /// Makes an identifier of a number.
+    public init(_ value: UInt64) { self.value = value }
 
-    package static func < (left: DeviceID, right: DeviceID) -> Bool { left.value < right.value }
+    /// Orders identifiers by their numbers.
+    public static func < (left: DeviceID, right: DeviceID) -> Bool { left.value < right.value }
 }
 
 /// The local id of a message, eight bytes: the gateway's name for it until the backend assigns one.
@@ -129,7 +130,7 @@ extension [UInt8] {
 
 extension DeviceID {
     /// The text form: 16 hexadecimal digits.
-    package var name: String {
+    public var name: String {
         let digits = String(value, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits
     }

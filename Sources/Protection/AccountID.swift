@@ -8,7 +8,7 @@ import RequestQueue
 ///
 /// A services account is identified by its folded name, and outlives connections. A connection without one is its own
 /// account: `~` and a random name, so that taking a nick gives no access to earlier data of that nick.
-package struct AccountID: Hashable, Sendable, Comparable {
+public struct AccountID: Hashable, Sendable, Comparable {
     private enum Kind: Hashable, Sendable {
         /// The backend vouches for the name.
         case services
@@ -25,10 +25,10 @@ package struct AccountID: Hashable, Sendable, Comparable {
     ///
     /// It is the name. If the name of a services account begins with `~`, the form has one more `~`: the name of a
     /// connection never begins with two.
-    package var text: String { stored.text }
+    public var text: String { stored.text }
 
     /// The name as the backend knows it, for people and for clients.
-    package var name: String { kind == .services && text.utf8.first == Self.mark ? String(text.dropFirst()) : text }
+    public var name: String { kind == .services && text.utf8.first == Self.mark ? String(text.dropFirst()) : text }
 
     private static let mark = UInt8(ascii: "~")
 
@@ -37,7 +37,7 @@ package struct AccountID: Hashable, Sendable, Comparable {
     /// A services account, from its folded name.
     ///
     /// Spaces become `_`, whatever the backend sends: a space separates rooms, nicks and the own device from accounts.
-    package static func services(_ foldedName: String) -> AccountID {
+    public static func services(_ foldedName: String) -> AccountID {
         let text = foldedName.utf8.first == mark ? "~" + foldedName : foldedName
         guard text.utf8.contains(0x20) else { return AccountID(.services, text) }
         return AccountID(.services, String(decoding: text.utf8.map { $0 == 0x20 ? 0x5F : $0 }, as: UTF8.self))
@@ -62,7 +62,7 @@ package struct AccountID: Hashable, Sendable, Comparable {
     private static let roomMark = "room "
 
     /// An account from the text that a row holds.
-    package init(text: String) {
+    public init(text: String) {
         let kind: Kind =
             if text.utf8.starts(with: Self.roomMark.utf8) {
                 .room
@@ -86,5 +86,6 @@ package struct AccountID: Hashable, Sendable, Comparable {
     /// Whether it is the members of a room with a status only.
     package var isPartOfRoom: Bool { roomName.map { text.utf8.count > 5 + $0.utf8.count } ?? false }
 
-    package static func < (left: AccountID, right: AccountID) -> Bool { left.stored < right.stored }
+    /// Orders accounts by their stored forms.
+    public static func < (left: AccountID, right: AccountID) -> Bool { left.stored < right.stored }
 }

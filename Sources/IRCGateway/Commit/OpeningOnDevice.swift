@@ -74,8 +74,7 @@ extension IRCParticipants {
         // One of the person's own devices is known under a name as well.
         let isOwn = peer == nil
         if isOwn { peer = own.owner(of: envelope.sender).flatMap { own.peer($0) } }
-        if let last = peer?.introduced[envelope.sender], last >= introduction.time { throw OpenError(reason: .copy) }
-        peer?.note(envelope.sender, introducedAt: introduction.time)
+        if peer?.takes(introduction) == false { throw OpenError(reason: .copy) }
         var opened = Opened(
             body: .noText, sender: isOwn ? .own : peer?.name ?? .own, gap: 0, protection: .plaintext)
         if event == nil, !isOwn { event = peer.map { .renewed($0.name) } }

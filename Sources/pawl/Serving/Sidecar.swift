@@ -33,12 +33,7 @@ struct Sidecar: Sendable {
     /// Returns the number that two people compare, of the first keys of both device lists.
     func safetyNumber(with deviceList: DeviceList) throws -> SafetyNumber {
         guard let own = peers.own else { throw AdminFailure("The sidecar has no device yet. Start it again.") }
-        return SafetyNumber(Self.party(own.deviceList), Self.party(deviceList))
-    }
-
-    private static func party(_ deviceList: DeviceList) -> SafetyNumber.Party {
-        // The two sides may know each other by different names, so the key is the identifier.
-        SafetyNumber.Party(identifier: deviceList.root.bytes, key: deviceList.root)
+        return own.deviceList.safetyNumber(with: deviceList)
     }
 
     /// Applies a person's decision, and waits until it is stored.

@@ -1,0 +1,160 @@
+// The judgement about device lists that peers show: pinned at first use, continued, changed, or refused.
+
+public import DoubleRatchet
+public import Envelope
+public import Protection
+
+/// A person's own device list, and the pinned lists of their peers. It stores nothing.
+///
+/// The caller stores each ``Peer`` that it puts here, and its own list, and makes the table of them at the next start.
+public struct PinTable: Sendable {
+    /// Ours: pinned peers. The list of one more peer is refused.
+    public static let peerLimit = 10_000
+
+    /// This device.
+    public let device: DeviceID
+    /// The person's own list.
+    public var deviceList: DeviceList
+    /// The pinned peers, by name.
+    public private(set) var peers: [AccountID: Peer] = [:]
+    /// The owner of each device that has confirmed its list itself.
+    private var owners: [DeviceID: AccountID] = [:]
+    /// The keys of all devices in pinned lists. Entries are removed only at the next start.
+    private var identities: [DeviceID: IdentityKey] = [:]
+
+    /// Makes a table of the person's own list and the stored peers.
+    public init(device: DeviceID, deviceList: DeviceList, peers: [Peer] = []) {
+        (self.device, self.deviceList) = (device, deviceList)
+        for peer in peers { put(peer) }
+    }
+
+    /// Adds a peer, in place of its earlier state.
+    public mutating func put(_ peer: Peer) {
+        removeOwner(peer.name)
+        peers[peer.name] = peer
+        for listed in peer.deviceList.current {
+            identities[listed.id] = listed.identity
+            if peer.hasConfirmed(listed.id) { owners[listed.id] = peer.name }
+        }
+    }
+
+    /// Removes a peer: the next list under the name is pinned as a new one.
+    public mutating func remove(_ name: AccountID) {
+        removeOwner(name)
+        peers[name] = nil
+    }
+
+    private mutating func removeOwner(_ name: AccountID) {
+        for listed in peers[name]?.deviceList.current ?? [] where owners[listed.id] == name { owners[listed.id] = nil }
+    }
+
+    /// The owner of a device: a peer, or `own` for another device of the person's own; nil if unknown.
+    public func owner(of id: DeviceID) -> AccountID? {
+        if let owner = owners[id] { return owner }
+        return id != device && deviceList.identity(of: id) != nil ? .own : nil
+    }
+
+    /// The key of a device in the person's own list or in a pinned list; nil if unknown.
+    public func identity(of id: DeviceID) -> IdentityKey? { deviceList.identity(of: id) ?? identities[id] }
+
+    /// Returns whether a list has another key for a known device. Sessions are found by the device's id, so one of the
+    /// two devices would read the other's messages.
+    public func contradicts(_ shown: DeviceList) -> Bool {
+        shown.current.contains { listed in
+            let known = identity(of: listed.id)
+            return known != nil && known != listed.identity
+        }
+    }
+
+    /// The devices of a peer for which messages are encrypted; none while other keys are offered, or if unknown.
+    public func devices(of name: AccountID) -> [ListedDevice] {
+        guard let peer = peers[name], peer.offered == nil else { return [] }
+        return peer.deviceList.current
+    }
+
+    // MARK: What a person decides
+
+    /// Pins the list that a peer has offered in place of the former one; it is not verified.
+    ///
+    /// The caller stores the peer, and ends its sessions with the returned devices.
+    ///
+    /// - Returns: the former devices; nil if nothing is offered, or the list has another key for a known device.
+    public mutating func accept(_ name: AccountID) -> [ListedDevice]? {
+        guard var peer = peers[name], let offered = peer.offered, !contradicts(offered) else { return nil }
+        let former = peer.deviceList.current
+        peer.acceptOffered()
+        put(peer)
+        return former
+    }
+
+    /// Records that a person has compared the safety number of the pinned list.
+    ///
+    /// - Returns: the peer to store; nil if it is unknown, or other keys are offered.
+    public mutating func verify(_ name: AccountID) -> Peer? {
+        guard var peer = peers[name], peer.offered == nil else { return nil }
+        peer.isVerified = true
+        put(peer)
+        return peer
+    }
+
+    // MARK: Lists of other devices
+
+    /// What a received device list means.
+    public enum Assessment: Sendable {
+        /// No list was pinned under any of the names; this one is to be pinned under the first name.
+        case new(Peer)
+        /// The list of a known peer, perhaps with a later version.
+        case known(Peer, isRenewed: Bool)
+        /// Other keys under a name that has a pinned list. Nothing is sent until a person has accepted them.
+        case changed(Peer)
+        /// The list of another device of the person's own.
+        case own(DeviceList)
+        /// Nothing is pinned and nothing changes.
+        case refused(Refusal)
+    }
+
+    /// Why a list is refused.
+    public enum Refusal: Sendable {
+        /// The list does not contain the device that showed it, or its owner has removed the device.
+        case notListed
+        /// The list belongs to another name, is a fork of a pinned list, or has another key for a known device.
+        case belongsElsewhere
+        /// The table is full, or the list came without a name.
+        case tooMany
+    }
+
+    /// Judges a list without changing anything. The caller puts and stores the peer of the result.
+    ///
+    /// - Parameters:
+    ///   - shown: the list, parsed and so verified.
+    ///   - id: the device that has shown it.
+    ///   - names: accounts that the list may come from, the most likely first.
+    ///   - now: the time, in milliseconds since 1970.
+    public func assess(_ shown: DeviceList, with id: DeviceID, as names: [AccountID], at now: Int64) -> Assessment {
+        if shown.continues(deviceList) || deviceList.continues(shown) {
+            return deviceList.identity(of: id) != nil || shown.continues(deviceList)
+                ? .own(shown) : .refused(.notListed)
+        }
+        guard !contradicts(shown), shown.root != deviceList.root, names != [.own] else {
+            return .refused(.belongsElsewhere)
+        }
+        let pinned = names.compactMap { peers[$0] }
+        let sameList = pinned.first { shown.continues($0.deviceList) || $0.deviceList.continues(shown) }
+        let elsewhere = pinned.isEmpty ? peers.values.first { shown.continues($0.deviceList) } : nil
+        if var peer = sameList ?? elsewhere {
+            let isNewer = shown.continues(peer.deviceList) && shown != peer.deviceList
+            if isNewer { peer.deviceList = shown }
+            guard peer.deviceList.identity(of: id) != nil else { return .refused(.notListed) }
+            return .known(peer, isRenewed: isNewer)
+        }
+        if var peer = pinned.first {
+            // A fork has the same safety number as the list that it left: a comparison would not show the difference.
+            guard shown.root != peer.deviceList.root else { return .refused(.belongsElsewhere) }
+            peer.offered = shown
+            return .changed(peer)
+        }
+        if peers.values.contains(where: { $0.deviceList.root == shown.root }) { return .refused(.belongsElsewhere) }
+        guard let name = names.first, peers.count < Self.peerLimit else { return .refused(.tooMany) }
+        return .new(Peer(name: name, deviceList: shown, since: now))
+    }
+}
