@@ -15,59 +15,71 @@ func tests(_ name: String, _ dependencies: [Target.Dependency], exclude: [String
     .testTarget(name: name, dependencies: dependencies, exclude: exclude, swiftSettings: settings)
 }
 
-let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
-let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
-let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
-let nioWebSocket: Target.Dependency = .product(name: "NIOWebSocket", package: "swift-nio")
-let nioHTTP2: Target.Dependency = .product(name: "NIOHTTP2", package: "swift-nio-http2")
-let nioHPACK: Target.Dependency = .product(name: "NIOHPACK", package: "swift-nio-http2")
-let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
-let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
-let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
-let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
-let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
-let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
-let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
-let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
-let unixSignals: Target.Dependency = .product(name: "UnixSignals", package: "swift-service-lifecycle")
-let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
-let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
-let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
-let grdbSQLite: Target.Dependency = .product(name: "GRDBSQLite", package: "GRDB.swift")
-let asyncHTTPClient: Target.Dependency = .product(name: "AsyncHTTPClient", package: "async-http-client")
-let grdb: Target.Dependency = .product(name: "GRDB", package: "GRDB.swift")
+/// A product of another package. With a trait, apps that turn the trait off do not resolve the package.
+func product(_ name: String, _ package: String, trait: String? = nil) -> Target.Dependency {
+    .product(name: name, package: package, condition: trait.flatMap { .when(traits: [$0]) })
+}
+
+let nioCore = product("NIOCore", "swift-nio", trait: "NIO")
+let nioPosix = product("NIOPosix", "swift-nio", trait: "NIO")
+let nioHTTP1 = product("NIOHTTP1", "swift-nio", trait: "NIO")
+let nioWebSocket = product("NIOWebSocket", "swift-nio", trait: "NIO")
+let nioHTTP2 = product("NIOHTTP2", "swift-nio-http2", trait: "NIO")
+let nioHPACK = product("NIOHPACK", "swift-nio-http2", trait: "NIO")
+let nioTLS = product("NIOTLS", "swift-nio", trait: "NIO")
+let nioSSL = product("NIOSSL", "swift-nio-ssl", trait: "NIO")
+let crypto = product("Crypto", "swift-crypto")
+let cryptoExtras = product("CryptoExtras", "swift-crypto")
+let deque = product("DequeModule", "swift-collections")
+let heap = product("HeapModule", "swift-collections")
+let logging = product("Logging", "swift-log", trait: "Program")
+let lifecycle = product("ServiceLifecycle", "swift-service-lifecycle", trait: "Program")
+let unixSignals = product("UnixSignals", "swift-service-lifecycle", trait: "Program")
+let argumentParser = product("ArgumentParser", "swift-argument-parser", trait: "Program")
+let configuration = product("Configuration", "swift-configuration", trait: "Program")
+let yams = product("Yams", "Yams", trait: "Program")
+let grdbSQLite = product("GRDBSQLite", "GRDB.swift", trait: "SQLite")
+let asyncHTTPClient = product("AsyncHTTPClient", "async-http-client", trait: "HTTPClient")
+let grdb = product("GRDB", "GRDB.swift", trait: "SQLite")
 
 let package = Package(
     name: "pawl",
-    platforms: [.macOS(.v15)],
+    // `Mutex` needs these versions.
+    platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
     products: [
         .executable(name: "pawl", targets: ["pawl"]),
         .library(name: "Devices", targets: ["Devices", "Envelope", "Protection"]),
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
         .library(name: "RequestQueue", targets: ["RequestQueue", "SQLiteQueue"]),
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
-        .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
+        .library(name: "RequestQueueAsyncHTTP", targets: ["RequestQueueAsyncHTTP"]),
         .library(name: "TransportsClient", targets: ["TransportsClient"]),
         .library(name: "TransportsService", targets: ["TransportsService"]),
-        .library(name: "RequestQueueAsyncHTTP", targets: ["RequestQueueAsyncHTTP"]),
+        .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
     ],
     traits: [
-        .default(enabledTraits: ["CLibraries"]),
+        .default(enabledTraits: ["CLibraries", "Program"]),
         .trait(name: "CLibraries", description: "DoubleRatchet uses libcrypto and libsodium, which are faster"),
+        .trait(name: "HTTPClient", description: "RequestQueueAsyncHTTP", enabledTraits: ["NIO"]),
+        .trait(name: "NIO", description: "Servers and clients on SwiftNIO"),
+        .trait(
+            name: "Program", description: "The program pawl and all else",
+            enabledTraits: ["HTTPClient", "NIO", "SQLite"]),
+        .trait(name: "SQLite", description: "SQLiteQueue, and the store of the program and of PawlMessenger"),
     ],
     dependencies: [
-        .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
-        .package(url: "https://github.com/apple/swift-nio-http2.git", exact: "1.46.0"),
-        .package(url: "https://github.com/apple/swift-nio-ssl", exact: "2.37.6"),
-        .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
-        .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
-        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
-        .package(url: "https://github.com/swift-server/swift-service-lifecycle", exact: "2.13.0"),
-        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
-        .package(url: "https://github.com/swift-server/async-http-client", exact: "1.37.0"),
-        .package(url: "https://github.com/apple/swift-configuration", exact: "1.4.0", traits: []),
-        .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
-        .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
+        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-http2.git", from: "1.46.0"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
+        .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+        .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0", traits: []),
+        .package(url: "https://github.com/jpsim/Yams", from: "6.2.2"),
+        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
     ],
     targets: [
         // Floor 0: protocols. Bytes in, values out.
