@@ -355,8 +355,8 @@ let package = Package(
                 "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "Protection",
                 "QueueConformance",
-                "RequestQueue", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault", crypto, grdb,
-                grdbSQLite,
+                "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault",
+                crypto, grdb, grdbSQLite,
             ]),
     ]
 )

@@ -88,8 +88,11 @@ package struct DiskFile<Failure: DiskFailure>: ~Copyable {
 /// Calls on paths, with errors in the words of the calling store.
 package enum Disk<Failure: DiskFailure> {
     /// The error of a call on a path, from `errno`.
-    package static func failure(_ verb: String, _ path: String) -> Failure {
-        .unavailable("Could not \(verb) \(path): \(String(cString: strerror(errno))).")
+    package static func failure(_ verb: String, _ path: String) -> Failure { failure(verb, path, errno) }
+
+    /// The error of a call on a path that failed with a number of `errno`.
+    package static func failure(_ verb: String, _ path: String, _ number: Int32) -> Failure {
+        .unavailable("Could not \(verb) \(path): \(String(cString: strerror(number))).")
     }
 
     /// Whether a file exists at a path, including a dangling link.

@@ -16,7 +16,25 @@ package protocol DiskFailure: Error {
     /// The text for people.
     var message: String { get }
     /// The text for a damaged store, with the repair.
-    static func damaged(_ path: String, _ detail: String) -> String
+    static func damaged(_ path: String, _ damage: Damage) -> String
+}
+
+/// What is wrong with a damaged database.
+package enum Damage: Equatable, Sendable {
+    case notADatabase
+    case ofAnotherProgram
+    case cutShort
+    /// What a check of ours or SQLite found, in words.
+    case found(String)
+
+    package var text: String {
+        switch self {
+        case .notADatabase: "it is not a database"
+        case .ofAnotherProgram: "it is a database of another program"
+        case .cutShort: "it is cut short"
+        case .found(let words): words
+        }
+    }
 }
 
 extension DiskFailure {
@@ -33,15 +51,19 @@ extension DiskFailure {
         }
     }
 
+    /// A full disk, which a commit meets.
+    package static func diskFull(_ path: String) -> Self {
+        .unavailable(
+            "The disk is full: \(path) could not be written. Free some space; the program then continues by itself.")
+    }
+
     package init(_ error: DatabaseError, _ path: String) {
         let detail = "\(error.message ?? "no detail"), SQLite code \(error.extendedResultCode.rawValue)"
         switch error.resultCode {
         case .SQLITE_FULL:
-            self = .unavailable(
-                "The disk is full: \(path) could not be written. Free some space; the program then continues by itself."
-            )
+            self = .diskFull(path)
         case .SQLITE_CORRUPT, .SQLITE_NOTADB:
-            self = .corrupt(Self.damaged(path, detail))
+            self = .corrupt(Self.damaged(path, .found(detail)))
         case .SQLITE_BUSY, .SQLITE_LOCKED:
             self = .locked(
                 "\(path) is in use by another program (\(detail)). Close that program, perhaps a database browser.")

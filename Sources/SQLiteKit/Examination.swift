@@ -28,13 +28,13 @@ package enum Examination<Failure: DiskFailure> {
             return try withoutActuallyEscaping(look) { look in
                 try queue.unsafeRead { database in
                     guard try Int.fetchOne(database, sql: "PRAGMA application_id") == application else {
-                        throw Failure.corrupt(Failure.damaged(path, "it is a database of another program"))
+                        throw Failure.corrupt(Failure.damaged(path, .ofAnotherProgram))
                     }
                     let schema = try Int.fetchOne(database, sql: "PRAGMA user_version") ?? 0
                     guard schema <= known else { throw Failure.tooNew(found: schema, known: known) }
                     for part in isSmall ? [""] : tables.map({ "('\($0)')" }) {
                         let finding = try String.fetchOne(database, sql: "PRAGMA quick_check\(part)") ?? ""
-                        guard finding == "ok" else { throw Failure.corrupt(Failure.damaged(path, finding)) }
+                        guard finding == "ok" else { throw Failure.corrupt(Failure.damaged(path, .found(finding))) }
                     }
                     return try look(database, schema)
                 }
@@ -48,13 +48,13 @@ package enum Examination<Failure: DiskFailure> {
         let size = file.size
         let header = try file.read(upTo: 100)
         guard header.count == 100, header.starts(with: "SQLite format 3\0".utf8) else {
-            throw .corrupt(Failure.damaged(path, "it is not a database"))
+            throw .corrupt(Failure.damaged(path, .notADatabase))
         }
         func number(at offset: Int) -> Int { header[offset..<(offset + 4)].reduce(0) { $0 << 8 | Int($1) } }
         let pageSize = header[16] == 0 && header[17] == 1 ? 65536 : Int(header[16]) << 8 | Int(header[17])
         // With a write-ahead log beside it the file may be short; without, it has all its pages.
         guard Disk<Failure>.size(of: path + "-wal") > 0 || number(at: 28) * pageSize <= size else {
-            throw .corrupt(Failure.damaged(path, "it is cut short"))
+            throw .corrupt(Failure.damaged(path, .cutShort))
         }
         return size
     }

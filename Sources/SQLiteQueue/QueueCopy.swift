@@ -9,7 +9,7 @@ extension SQLiteQueueStore {
     ///
     /// - Throws: ``QueueStoreError`` if the file exists, or the disk fails.
     public func copy(to path: String) throws(QueueStoreError) {
-        guard !Disk<QueueStoreError>.exists(path) else { throw .unavailable("There is a file \(path) already.") }
+        guard !Disk<QueueStoreError>.exists(path) else { throw .copyExists(path) }
         let new = try NewDatabase<QueueStoreError>(path + ".new")
         try new.fill(Self.configuration) { target in
             try pool.read { source in try source.backup(to: target) }

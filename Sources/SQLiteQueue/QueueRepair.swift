@@ -28,7 +28,7 @@ extension SQLiteQueueStore {
             try examine(path, checkedWhole: .max)
             return true
         } catch {
-            guard error.message.hasPrefix(QueueStoreError.damagedWords(path)) else { throw error }
+            guard error.isDamage else { throw error }
             return false
         }
     }
@@ -43,7 +43,7 @@ extension SQLiteQueueStore {
         defer { withExtendedLifetime(lock) {} }
         let kept = path + ".damaged"
         guard !Files.exists(kept) else {
-            throw .unavailable("\(kept) is there from an earlier repair. Move it away first.")
+            throw .earlierRepair(kept: kept)
         }
         // The new file is made before any file is moved: a crash in between leaves the damaged one in its place.
         let new = try NewDatabase<QueueStoreError>(path + ".new")
@@ -82,6 +82,10 @@ extension SQLiteQueueStore {
         return Repair(requests: saved.requests, doubtful: saved.doubtful, mappings: saved.mappings, kept: kept)
     }
 
+    /// The cause of requests whose state was lost.
+    static let lostState =
+        "The queue was damaged, and the state of this request was lost. The backend may have done it."
+
     private typealias Saved = (requests: Int, doubtful: Int, mappings: Int)
 
     /// The tables, with the number of their columns.
@@ -91,7 +95,6 @@ extension SQLiteQueueStore {
 
     /// Settles requests of which one of the two rows is missing.
     private static func settle(_ database: Database, _ now: Int64) throws -> Saved {
-        let cause = "The queue was damaged, and the state of this request was lost. The backend may have done it."
         try database.execute(
             sql: """
                 DELETE FROM queue_progress WHERE id NOT IN (SELECT id FROM queue_request);
@@ -103,7 +106,7 @@ extension SQLiteQueueStore {
                     (id, state, accepted_at, attempts, crashes, doubts, not_before, is_held, finished_at, cause)
                 SELECT id, 2, ?1, 0, 0, 1, 0, 0, ?1, ?2 FROM queue_request
                 WHERE id NOT IN (SELECT id FROM queue_progress)
-                """, arguments: [now, cause])
+                """, arguments: [now, lostState])
         let doubtful = database.changesCount
         let requests = try Int.fetchOne(database, sql: "SELECT count(*) FROM queue_request") ?? 0
         let mappings = try Int.fetchOne(database, sql: "SELECT count(*) FROM queue_mapping") ?? 0

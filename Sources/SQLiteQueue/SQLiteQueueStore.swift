@@ -63,16 +63,10 @@ public final class SQLiteQueueStore: QueueStore {
 
     static func make(_ path: String) throws(QueueStoreError) {
         guard !Disk<QueueStoreError>.exists(path + "-wal") else {
-            throw .unavailable(
-                "\(path) is missing, but its log \(path)-wal is there. Put it back; without it the log cannot be read."
-            )
+            throw .logWithoutQueue(path)
         }
         guard !Disk<QueueStoreError>.exists(path + ".damaged") else {
-            throw .unavailable(
-                """
-                \(path) is missing, but \(path).damaged is there: a repair was cut short. Move that one back, with its -wal \
-                where there is one, and repair it again.
-                """)
+            throw .unfinishedRepair(path)
         }
         let new = try NewDatabase<QueueStoreError>(path + ".new")
         try new.fill(configuration, begin)
@@ -163,13 +157,7 @@ public final class SQLiteQueueStore: QueueStore {
 extension FileLock {
     /// - Throws: ``QueueStoreError`` if another store, in this process or another, has the lock.
     convenience init(queue path: String) throws(QueueStoreError) {
-        try self.init(path + ".lock") { (holder: Int32?) -> QueueStoreError in
-            .locked(
-                """
-                The queue \(path) is in use by another process\(holder.map { " (\($0))" } ?? ""). Stop that one \
-                first\(holder.map { ": kill \($0)" } ?? ""), or give this one a file of its own.
-                """)
-        }
+        try self.init(path + ".lock") { QueueStoreError.inUse(path, by: $0) }
     }
 }
 
@@ -185,14 +173,41 @@ extension QueueStoreError: DiskFailure {
             """)
     }
 
-    /// The beginning of the text of ``damaged(_:_:)``.
-    static func damagedWords(_ path: String) -> String { "The queue \(path) is damaged" }
-
-    package static func damaged(_ path: String, _ detail: String) -> String {
+    package static func damaged(_ path: String, _ damage: Damage) -> String {
         """
-        \(damagedWords(path)) (\(detail)). Nothing was changed. Bring back a copy of it, or save what can still be \
-        read: pawl queue repair, in a program of your own SQLiteQueueStore.repair(path:now:), makes a new queue of that and \
-        keeps the damaged files aside.
+        The queue \(path) is damaged (\(damage.text)). Nothing was changed. Bring back a copy of it, or save what can still \
+        be read: pawl queue repair, in a program of your own SQLiteQueueStore.repair(path:now:), makes a new queue of that \
+        and keeps the damaged files aside.
         """
     }
+
+    // MARK: Refusals, each with its remedy
+
+    /// - Parameter holder: the process id; nil if unknown.
+    package static func inUse(_ path: String, by holder: Int32?) -> QueueStoreError {
+        .locked(
+            """
+            The queue \(path) is in use by another process\(holder.map { " (\($0))" } ?? ""). Stop that one \
+            first\(holder.map { ": kill \($0)" } ?? ""), or give this one a file of its own.
+            """)
+    }
+
+    package static func logWithoutQueue(_ path: String) -> QueueStoreError {
+        .unavailable(
+            "\(path) is missing, but its log \(path)-wal is there. Put it back; without it the log cannot be read.")
+    }
+
+    package static func unfinishedRepair(_ path: String) -> QueueStoreError {
+        .unavailable(
+            """
+            \(path) is missing, but \(path).damaged is there: a repair was cut short. Move that one back, with its -wal \
+            where there is one, and repair it again.
+            """)
+    }
+
+    static func earlierRepair(kept: String) -> QueueStoreError {
+        .unavailable("\(kept) is there from an earlier repair. Move it away first.")
+    }
+
+    static func copyExists(_ path: String) -> QueueStoreError { .unavailable("There is a file \(path) already.") }
 }

@@ -21,7 +21,7 @@ package enum Backup {
         _ store: SQLiteStore, to path: String, progress: (BackupProgress) -> Void = { _ in }
     ) throws(StoreError) {
         guard !FileSystem.exists(path) else {
-            throw .unavailable("There is a file \(path) already. Give the backup a name of its own.")
+            throw .backupExists(path)
         }
         let copy = path + ".store"
         let partial = path + ".partial"

@@ -82,38 +82,25 @@ struct BackupHeader {
     /// - Throws: ``StoreError/corrupt(_:)``, ``StoreError/tooNew(found:known:)`` or `unavailable`.
     init(_ bytes: [UInt8], fileSize: Int, path: String) throws(StoreError) {
         guard bytes.starts(with: Self.magic) else {
-            throw .corrupt("\(path) is no backup of pawl. Name the file that pawl backup has written.")
+            throw .notABackup(path)
         }
-        guard bytes.count == Self.length else { throw Self.cutShort(path) }
+        guard bytes.count == Self.length else { throw .damagedBackup(path, .cutShort) }
         let version = Self.number(bytes[8..<12])
         guard version == Self.version || version == Self.versionWithQueue else {
-            throw .unavailable(
-                """
-                \(path) has backup format \(version); this program knows \(Self.versionWithQueue). Restore it with the pawl that \
-                wrote it.
-                """)
+            throw .unknownBackupFormat(path, version)
         }
         let length = Self.number(bytes[16..<24])
         guard let rest = Int(exactly: length), fileSize >= Self.length + Self.checksumLength,
             rest <= fileSize - Self.length - Self.checksumLength
-        else { throw Self.cutShort(path) }
+        else { throw .damagedBackup(path, .cutShort) }
         let left = fileSize - Self.length - Self.checksumLength - rest
         guard left == 0 || version == Self.versionWithQueue else {
-            throw Self.damaged(path, "it is longer than its header says")
+            throw .damagedBackup(path, .tooLong)
         }
         queueLength = version == Self.versionWithQueue ? left : nil
         schema = Int(Self.number(bytes[12..<16]))
         storeLength = rest
         key = StorageKey(bytes[24..<56])
-    }
-
-    static func cutShort(_ path: String) -> StoreError { damaged(path, "it is cut short") }
-
-    static func damaged(_ path: String, _ detail: String) -> StoreError {
-        .corrupt(
-            """
-            \(path) is damaged: \(detail). Nothing was changed. Take another backup: pawl restore OTHER-FILE --data DIR
-            """)
     }
 
     private static func append(_ number: UInt64, width: Int, to output: inout [UInt8]) {
@@ -130,7 +117,7 @@ struct CheckedBackup {
 
     /// - Throws: ``StoreError/corrupt(_:)``, ``StoreError/tooNew(found:known:)`` or `unavailable`.
     init(_ path: String, progress: (BackupProgress) -> Void) throws(StoreError) {
-        guard FileSystem.exists(path) else { throw .missing("There is no file \(path).") }
+        guard FileSystem.exists(path) else { throw .noBackup(at: path) }
         var file = try OpenFile(path, O_RDONLY)
         let size = file.size
         var bytes = try file.read(upTo: BackupHeader.length)
@@ -142,13 +129,13 @@ struct CheckedBackup {
         var left = header.bodyLength
         while left > 0 {
             let chunk = try file.read(upTo: min(left, BackupHeader.chunk))
-            guard !chunk.isEmpty else { throw BackupHeader.cutShort(path) }
+            guard !chunk.isEmpty else { throw .damagedBackup(path, .cutShort) }
             hash.update(data: chunk)
             left -= chunk.count
             progress(BackupProgress(phase: .checking, done: header.bodyLength - left, total: header.bodyLength))
         }
         guard try file.read(upTo: BackupHeader.checksumLength) == Array(hash.finalize()) else {
-            throw BackupHeader.damaged(path, "its checksum does not match")
+            throw .damagedBackup(path, .checksum)
         }
         guard header.schema <= Schema.known else { throw .tooNew(found: header.schema, known: Schema.known) }
     }
@@ -176,7 +163,7 @@ struct CheckedBackup {
         var left = length
         while left > 0 {
             let chunk = try file.read(upTo: min(left, BackupHeader.chunk))
-            guard !chunk.isEmpty else { throw BackupHeader.cutShort(path) }
+            guard !chunk.isEmpty else { throw .damagedBackup(path, .cutShort) }
             try output.write(chunk)
             left -= chunk.count
             progress(BackupProgress(phase: .unpacking, done: length - left, total: length))

@@ -36,7 +36,12 @@ package final class DeliveryJournal: Sendable {
         try Self.make(path)
         guard let marks = try Self.map(path) else { throw FileSystem.failure("map", path) }
         self.marks = marks
-        warning = isNew ? nil : "\(path) was damaged and has been made anew; a line may be shown twice."
+        warning = isNew ? nil : Self.madeAnew(path)
+    }
+
+    /// The warning of a journal that was made anew.
+    static func madeAnew(_ path: String) -> String {
+        "\(path) was damaged and has been made anew; a line may be shown twice."
     }
 
     deinit { munmap(UnsafeMutableRawPointer(marks), Self.size) }

@@ -14,32 +14,17 @@ enum FirstStart {
         let hasKey = source.isPresent
         if FileSystem.exists(files.store) {
             guard !hasKey else { return false }
-            throw .missing(
-                """
-                The store \(files.store) is there and its storage key is not (\(words(source))). Without the key it \
-                cannot be read. Put the key back, or bring both back from a backup: \(files.restoreCommand) --force
-                """)
+            throw .storeWithoutKey(files, source)
         }
         if FileSystem.exists(files.unfinishedStore) { return true }
         if FileSystem.exists(files.unfinishedRestore) {
-            throw .missing(
-                "A restore into \(files.directory) was cut short. Do it again: \(files.restoreCommand) --force")
+            throw .unfinishedRestore(files)
         }
         if case .file(let path) = source, hasKey {
-            throw .missing(
-                """
-                The storage key \(path) is there and its store \(files.store) is not. Is the disk mounted? Bring the \
-                store back from a backup: \(files.restoreCommand) --force. If nothing was ever kept under this key, \
-                move it away and start again: mv \(path) \(path).old
-                """)
+            throw .keyWithoutStore(files, key: path)
         }
         if let trace = [files.generation, files.deliveryJournal].first(where: FileSystem.exists) {
-            throw .missing(
-                """
-                The store \(files.store) is missing, but \(trace) shows that there was one. Bring it back from a \
-                backup: \(files.restoreCommand) --force. To begin with an empty store: rm \(files.generation) \
-                \(files.deliveryJournal)
-                """)
+            throw .storeMissing(files, trace: trace)
         }
         return true
     }
@@ -56,13 +41,5 @@ enum FirstStart {
         }
         try store.publish(at: files.store)
         return key
-    }
-
-    private static func words(_ source: StorageKey.Source) -> String {
-        switch source {
-        case .file(let path): "there is no \(path)"
-        case .environment(let name): "the environment variable \(name) is not set"
-        case .derived: "none was made"
-        }
     }
 }

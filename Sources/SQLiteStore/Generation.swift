@@ -17,11 +17,7 @@ enum Generation {
         guard line.count < bytes.count, let number = UInt64(String(decoding: line, as: UTF8.self)),
             number < StoreLimits.highestNumber
         else {
-            throw .corrupt(
-                """
-                \(files.generation) holds no number, so it is not known whether the store is the newest. If it is: \
-                rm \(files.generation). If it may be an older copy: \(files.acceptRollbackCommand)
-                """)
+            throw .badGeneration(files)
         }
         return number
     }

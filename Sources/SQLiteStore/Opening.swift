@@ -39,13 +39,7 @@ struct Opening {
     /// - Throws: ``StoreError/rolledBack(_:)`` if the store is older than the file beside it.
     func refuseRollback() throws(StoreError) {
         guard let fileGeneration, contents.generation < fileGeneration else { return }
-        throw .rolledBack(
-            """
-            The store in \(files.directory) is older than it should be: it was opened \(contents.generation) times, and \
-            \(files.generation) counts \(fileGeneration). An older state has been copied back. Put the newest one \
-            back, or accept the older one; sessions are then set up anew and waiting messages given up: \
-            \(files.acceptRollbackCommand)
-            """)
+        throw .olderState(files, found: contents.generation, expected: fileGeneration)
     }
 
     /// Opens the store for writing, migrates it to the schema of this program, and takes over the queue of an earlier
@@ -93,10 +87,10 @@ struct StoreExamination {
             )
         }
         guard let meta, meta.check.count == 32 else {
-            throw .corrupt(StoreError.damaged(path, "its key-check value is missing"))
+            throw .corrupt(StoreError.damaged(path, .keyCheckMissing))
         }
         guard meta.generation < StoreLimits.highestNumber else {
-            throw .corrupt(StoreError.damaged(path, "the number of its openings is out of range"))
+            throw .corrupt(StoreError.damaged(path, .openingsOutOfRange))
         }
         (self.schema, keyCheck, generation) = (schema, meta.check, meta.generation)
     }
@@ -104,12 +98,7 @@ struct StoreExamination {
     /// - Throws: ``StoreError/wrongKey(_:)`` if the store was made under another key.
     func demand(_ key: StorageKey, _ path: String) throws(StoreError) {
         guard key.matches(check: keyCheck) else {
-            throw .wrongKey(
-                """
-                The storage key does not belong to \(path): the store was made under another one. Put that key back, or \
-                bring key and store back together from a backup: \
-                pawl restore FILE --data \(FileSystem.parent(of: path)) --force
-                """)
+            throw .otherKey(store: path)
         }
     }
 }

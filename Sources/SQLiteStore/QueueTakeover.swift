@@ -34,7 +34,7 @@ package struct EarlierQueue {
     /// Whether there is a queue, or a part of one.
     fileprivate var exists: Bool { [path, lock, path + "-wal"].contains(where: FileSystem.exists) }
 
-    fileprivate var repairCommand: String { "pawl queue repair --data \(directory)" }
+    var repairCommand: String { "pawl queue repair --data \(directory)" }
 }
 
 /// The queue of an earlier version: examined, complete without its log, and locked.
@@ -57,11 +57,7 @@ struct QueueTakeover {
         let queue = EarlierQueue(directory: files.directory)
         guard queue.exists else { return nil }
         guard !queue.isMissing else {
-            throw .missing(
-                """
-                The queue \(queue.path) existed before and is missing. Is its disk mounted? Put the file back, or \
-                start with an empty queue, without the requests that waited: \(queue.repairCommand)
-                """)
+            throw .queueMissing(queue)
         }
         do throws(QueueStoreError) {
             // Closing it moves the log into the file. The schema stays, so that the earlier version can still start
@@ -69,27 +65,16 @@ struct QueueTakeover {
             _ = try SQLiteQueueStore(path: queue.path, migrates: false)
             // The opening checks all of a small file only, and this one is removed soon.
             guard try SQLiteQueueStore.isWhole(path: queue.path) else {
-                throw .corrupt(QueueStoreError.damaged(queue.path, "a check of the whole file found damage"))
+                throw .corrupt(QueueStoreError.damaged(queue.path, .queueCheck))
             }
         } catch {
-            throw Self.refusal(error, queue)
+            throw .queue(queue, error)
         }
         guard FileSystem.size(of: queue.path + "-wal") == 0 else {
-            throw .unavailable(
-                "The log \(queue.path)-wal could not be moved into its queue. Check the disk, and start pawl again.")
+            throw .queueLogStays(queue)
         }
-        lock = try FileLock(queue.lock) { (holder: Int32?) -> StoreError in
-            .locked(
-                """
-                The queue \(queue.path) is in use by another process\(holder.map { " (\($0))" } ?? ""). Stop that one \
-                first\(holder.map { ": kill \($0)" } ?? "").
-                """)
-        }
+        lock = try FileLock(queue.lock) { StoreError.queueInUse(queue, by: $0) }
         (self.queue, self.files) = (queue, files)
-    }
-
-    private static func refusal(_ error: QueueStoreError, _ queue: EarlierQueue) -> StoreError {
-        error.isDamage ? .corrupt("\(error.message) Run: \(queue.repairCommand)") : .unavailable(error.message)
     }
 
     /// Moves the queue into the store, which has the newest schema, and removes its files.
@@ -142,7 +127,7 @@ struct QueueTakeover {
             }
         } catch let error as DatabaseError where [.SQLITE_CORRUPT, .SQLITE_NOTADB].contains(error.resultCode) {
             // The store has been checked before.
-            throw Self.refusal(QueueStoreError(error, queue.path), queue)
+            throw StoreError.queue(queue, QueueStoreError(error, queue.path))
         }
         return count
     }
@@ -162,20 +147,11 @@ struct QueueTakeover {
         let missing = "\(rows) WHERE old.\(key) NOT IN (SELECT \(key) FROM main.\(table)) LIMIT 1"
         let isOther = try Int.fetchOne(database, sql: differing) != nil
         guard wasTakenOver else {
-            if isOther { throw refusal("the store has other rows under the same ids (\(table))") }
+            if isOther { throw StoreError.otherRows(queue, table: table) }
             return
         }
         if try isOther || Int.fetchOne(database, sql: missing) != nil {
-            throw refusal("the store has taken its queue over already, so this file is another one or an older copy")
+            throw StoreError.takenBefore(queue)
         }
-    }
-
-    private func refusal(_ reason: String) -> StoreError {
-        .unavailable(
-            """
-            The queue \(queue.path) of an earlier version cannot be moved into the store: \(reason). Nothing was \
-            changed. To start without the requests in that file: mv \(queue.path) \(queue.path).aside && \
-            rm -f \(queue.lock)
-            """)
     }
 }

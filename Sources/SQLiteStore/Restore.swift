@@ -83,11 +83,7 @@ package enum Restore {
         switch source {
         case .environment(let name):
             guard try StorageKey.read(source).isEqual(to: key) else {
-                throw .wrongKey(
-                    """
-                    The environment variable \(name) holds another key than the backup. Set it to the backup's key, or \
-                    let pawl keep the key in a file: leave storage_key.environment out of the configuration.
-                    """)
+                throw .keyVariableOfOtherBackup(name)
             }
             return true
         case .derived(let present):
@@ -99,8 +95,7 @@ package enum Restore {
             guard FileSystem.exists(path) else { return false }
             if let present = try? StorageKey.read(source), present.isEqual(to: key) { return true }
             guard force else {
-                throw .unavailable(
-                    "There is another storage key at \(path). To have it moved aside, add --force to the restore.")
+                throw .otherKeyInTheWay(path)
             }
             return false
         }
@@ -112,11 +107,7 @@ package enum Restore {
             files.directory + "/" + $0 != files.lock && $0 != "lost+found"
         }
         guard let first = names.first else { return }
-        throw .unavailable(
-            """
-            \(files.directory) is not empty (\(first)). Name an empty directory, or have the old files moved aside: \
-            \(files.restoreCommand) --force
-            """)
+        throw .notEmpty(files, file: first)
     }
 
     /// Ends the unfinished requests of an unpacked queue.

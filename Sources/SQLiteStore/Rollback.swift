@@ -11,6 +11,9 @@ package import StorePort
 
 /// The operator's command to accept an older state.
 package enum Rollback {
+    /// The cause of requests that waited in an accepted state and are dead.
+    static let cause = "An older state of the store was accepted. It may have been sent since."
+
     /// Accepts the state in a directory, and makes the two generations equal. The queue of an earlier version is taken
     /// over before, so that its waiting requests are ended too.
     ///
@@ -22,11 +25,11 @@ package enum Rollback {
         let files = StoreFiles(directory)
         guard FileSystem.exists(files.store) else {
             _ = try FirstStart.isDue(files, source)
-            throw .missing("There is no store in \(files.directory). Name its directory with --data.")
+            throw .noStore(files)
         }
         let opening = try Opening(files, source, limits, ignoresBadGeneration: true)
         if let beside = opening.fileGeneration, opening.contents.generation >= beside {
-            throw .unavailable("The store in \(files.directory) is the newest; there is nothing to accept.")
+            throw .nothingToAccept(files)
         }
         let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
         let (pool, _) = try opening.connect()
@@ -34,7 +37,7 @@ package enum Rollback {
         try translating(files.store) {
             try pool.writeWithoutTransaction { database in
                 try settle(
-                    database, cause: "An older state of the store was accepted. It may have been sent since.",
+                    database, cause: cause,
                     action: "store.rollback_accepted",
                     detail: "generation \(opening.contents.generation) came after \(opening.fileGeneration ?? 0)",
                     actor: actor, generation: next, now: now)

@@ -105,6 +105,6 @@ package final class SQLiteStore: Store {
 
     /// The error for a row with contents that this program never writes.
     func unreadable(_ table: String) -> StoreError {
-        .corrupt(StoreError.damaged(files.store, "a row of \(table) cannot be understood"))
+        .corrupt(StoreError.damaged(files.store, .found("a row of \(table) cannot be understood")))
     }
 }

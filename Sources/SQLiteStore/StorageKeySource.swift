@@ -52,35 +52,22 @@ extension StorageKey {
 
     private static func read(file path: String) throws(StoreError) -> StorageKey {
         guard FileSystem.exists(path) else {
-            throw .missing("There is no storage key at \(path).")
+            throw .noKey(at: path)
         }
         let number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard number >= 0 else {
-            throw .unusableKey(
-                """
-                The storage key \(path) cannot be read (\(String(cString: strerror(errno)))). Let the user that runs \
-                pawl own it: chown \(name(ofUser: geteuid())) \(path)
-                """)
+            throw .unreadableKey(path, String(cString: strerror(errno)), user: name(ofUser: geteuid()))
         }
         defer { _ = close(number) }
         var status = stat()
         guard fstat(number, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw .unusableKey("The storage key \(path) is not a file. Name the file with storage_key.file.")
+            throw .keyIsNoFile(path)
         }
         guard status.st_mode & 0o077 == 0 else {
-            let mode = String(status.st_mode & 0o777, radix: 8)
-            throw .unusableKey(
-                """
-                The storage key \(path) has mode 0\(mode): others can read or change it. Take that away: \
-                chmod 600 \(path)
-                """)
+            throw .openKey(path, mode: status.st_mode & 0o777)
         }
         guard Int(status.st_size) == length else {
-            throw .unusableKey(
-                """
-                The storage key \(path) has \(status.st_size) bytes, not \(length): it is damaged or not a key. Bring \
-                back the copy that a backup holds: pawl restore FILE --data DIR --force
-                """)
+            throw .keyOfWrongLength(path, length: Int(status.st_size))
         }
         var bytes = [UInt8](repeating: 0, count: length)
         defer { SecretBytes.wipe(&bytes) }
@@ -91,21 +78,12 @@ extension StorageKey {
 
     private static func read(environment name: String) throws(StoreError) -> StorageKey {
         guard let value = getenv(name) else {
-            throw .missing(
-                """
-                The environment variable \(name) is not set; storage_key.environment says that it holds the storage \
-                key. Set it to the key in Base64, or use a file with storage_key.file.
-                """)
+            throw .keyVariableUnset(name)
         }
         var text = Array(UnsafeRawBufferPointer(start: value, count: strlen(value)))
         defer { SecretBytes.wipe(&text) }
         guard var bytes = KeyText.decode(text) else {
-            throw .unusableKey(
-                """
-                The environment variable \(name) holds no key: \(length) bytes in Base64 (44 characters) or \
-                hexadecimal (\(length * 2)) are expected. Set it to the key of this store; a new one for a new store \
-                comes from: openssl rand -base64 32
-                """)
+            throw .keyVariableUnreadable(name)
         }
         defer { SecretBytes.wipe(&bytes) }
         return StorageKey(bytes)

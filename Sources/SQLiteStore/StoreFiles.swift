@@ -35,13 +35,6 @@ extension FileLock {
     ///
     /// - Throws: ``StoreError/locked(_:)`` if another store, in this process or another, has the lock.
     convenience init(_ files: StoreFiles) throws(StoreError) {
-        try self.init(files.lock) { (holder: Int32?) -> StoreError in
-            .locked(
-                """
-                The store in \(files.directory) is in use by another pawl\(holder.map { " (process \($0))" } ?? ""). \
-                Stop that one first\(holder.map { ": kill \($0)" } ?? ""), or give this one a directory of its own \
-                with --data.
-                """)
-        }
+        try self.init(files.lock) { StoreError.inUse(files, by: $0) }
     }
 }

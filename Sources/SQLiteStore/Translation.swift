@@ -1,6 +1,6 @@
 // Translates errors into those of the port.
 
-import SQLiteKit
+package import SQLiteKit
 import StorePort
 
 typealias FileSystem = Disk<StoreError>
@@ -13,9 +13,9 @@ func translating<Result>(_ path: String = "the store", _ body: () throws -> Resu
 
 extension StoreError: DiskFailure {
     /// The text for a damaged store, with the repair.
-    package static func damaged(_ path: String, _ detail: String) -> String {
+    package static func damaged(_ path: String, _ damage: Damage) -> String {
         """
-        \(path) is damaged (\(detail)). Nothing was changed. Bring back a backup; the damaged files are kept aside: \
+        \(path) is damaged (\(damage.text)). Nothing was changed. Bring back a backup; the damaged files are kept aside: \
         pawl restore FILE --data \(FileSystem.parent(of: path)) --force
         """
     }

@@ -4,7 +4,7 @@ import Glibc
 import PeerKit
 import QueueConformance
 import RequestQueue
-import SQLiteQueue
+import SQLiteKit
 import Testing
 
 @testable import SQLiteQueue
@@ -21,14 +21,17 @@ final class QueuePlace {
     func open() throws(QueueStoreError) -> SQLiteQueueStore { try SQLiteQueueStore(path: path) }
 
     /// What opening is refused with.
-    func refusal() -> String? {
+    func refusal() -> QueueStoreError? {
         do throws(QueueStoreError) {
             _ = try open()
             return nil
         } catch {
-            return error.message
+            return error
         }
     }
+
+    /// The error of a damaged queue.
+    func damaged(_ damage: Damage) -> QueueStoreError { .corrupt(QueueStoreError.damaged(path, damage)) }
 
     /// Changes the file behind the store's back.
     func edit(_ sql: String) {

@@ -1,7 +1,8 @@
 import Glibc
-import SQLiteStore
 import StorePort
 import Testing
+
+@testable import SQLiteStore
 
 @Suite struct DeliveryJournalTests {
     private let scratch = Scratch()
@@ -40,7 +41,7 @@ import Testing
     func aDamagedFileIsMadeAnew(_ content: [UInt8]) throws {
         write(content, path)
         let journal = try journal()
-        #expect(journal.warning?.contains("made anew") == true)
+        #expect(journal.warning == DeliveryJournal.madeAnew(path))
         journal.mark(9)
         #expect(journal.contains(9))
         #expect(try self.journal().warning == nil)

@@ -1,10 +1,12 @@
 import Envelope
 import Protection
 import RequestQueue
-import SQLiteStore
+import SQLiteKit
 import StoreConformance
 import StorePort
 import Testing
+
+@testable import SQLiteStore
 
 @Suite struct DurabilityTests {
     private let scratch = Scratch()
@@ -69,11 +71,7 @@ import Testing
                 full = error
             }
         }
-        guard case .unavailable(let message) = full else {
-            Issue.record("\(String(describing: full))")
-            return
-        }
-        #expect(message.contains("disk is full"))
+        #expect(full == .diskFull(store.files.store))
         #expect(try store.request(lastID) == nil)
         #expect(try store.queueContents().highest == lastID - 1)
         try store.limitPages(to: 100_000)

@@ -3,6 +3,7 @@ import GRDBSQLite
 import Glibc
 import QueueConformance
 import RequestQueue
+import SQLiteKit
 import SQLiteQueue
 import StoreConformance
 import StorePort
@@ -215,6 +216,8 @@ import Testing
 
     // MARK: Refusals
 
+    private var queue: EarlierQueue { EarlierQueue(directory: scratch.data) }
+
     /// What opening is refused with before either file is opened for writing.
     private func refused() -> StoreError? {
         let files = [path, scratch.store, scratch.data + "/generation"]
@@ -226,32 +229,30 @@ import Testing
     }
 
     /// What opening is refused with; it changes no row.
-    private func refusedByRows() throws -> String {
+    private func refusedByRows() throws -> StoreError {
         let generation = bytes(scratch.data + "/generation")
         let before = (try allRows(path), try allRows(scratch.store))
         let refusal = try #require(scratch.refusal())
         #expect(try allRows(path) == before.0)
         #expect(try allRows(scratch.store) == before.1)
         #expect(bytes(scratch.data + "/generation") == generation)
-        return refusal.message
+        return refusal
     }
 
     @Test func aDamagedFileIsRefusedUntilItIsRepaired() throws {
-        let repair = "pawl queue repair --data \(scratch.data)"
         let before = try allRows(path)
         let whole = bytes(path)
         write(Array(whole.prefix(4096 + 100)), path)
-        guard case .corrupt(let message) = refused() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("damaged") && message.contains("cut short") && message.hasSuffix(repair))
+        #expect(refused() == .queue(queue, .corrupt(QueueStoreError.damaged(path, .cutShort))))
         // The index of tokens is damaged; the rows are not.
         write(whole, path)
         let page = try #require(try rows(path, "sqlite_schema WHERE name = 'queue_token'").first?["rootpage"] as Int?)
         let end = Array(whole[(page * 4096)...])
         write(Array(whole[..<((page - 1) * 4096)]) + [UInt8](repeating: 0x5A, count: 4096) + end, path)
-        #expect(refused()?.message.hasSuffix(repair) == true)
+        guard case .corrupt = refused() else {
+            Issue.record("opened")
+            return
+        }
         let report = try SQLiteQueueStore.repair(path: path, now: 5)
         #expect(report.requests == 9 && report.doubtful == 0)
         try scratch.with { #expect($0.takenOver == 9) }
@@ -261,33 +262,27 @@ import Testing
 
     @Test func aNewerSchemaIsRefused() throws {
         scratch.edit("PRAGMA user_version = 99", path)
-        #expect(refused()?.message.contains("schema 99; this program knows schemas up to 3") == true)
+        #expect(refused() == .queue(queue, .tooNew(found: 99, known: 3)))
     }
 
     @Test func aFileInUseIsRefused() throws {
-        let queue = try SQLiteQueueStore(path: path)
-        let refusal = try #require(scratch.refusal())
-        #expect(refusal.message.contains("\(path) is in use by another process (\(getpid()))"))
-        try queue.commit([QueueConformance.insert(50)])
-        #expect(try queue.load().requests.count == 5)
+        let open = try SQLiteQueueStore(path: path)
+        #expect(scratch.refusal() == .queue(queue, .inUse(path, by: getpid())))
+        try open.commit([QueueConformance.insert(50)])
+        #expect(try open.load().requests.count == 5)
     }
 
     /// The lock file stays until the takeover is complete, so without its queue it shows that there was one.
     @Test func aMissingFileIsRefused() throws {
         run("mv", path, scratch.path + "/kept")
-        guard case .missing(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("\(path) existed before and is missing"))
-        #expect(message.hasSuffix("pawl queue repair --data \(scratch.data)"))
+        #expect(scratch.refusal() == .queueMissing(queue))
         #expect(!exists(path) && EarlierQueue(directory: scratch.data + "/").isMissing)
         // A log without its queue, and a repair that was cut short, have refusals of their own.
         write([1], path + "-wal")
-        #expect(scratch.refusal()?.message.contains("its log") == true)
+        #expect(scratch.refusal() == .queue(queue, .logWithoutQueue(path)))
         unlink(path + "-wal")
         write([1], path + ".damaged")
-        #expect(scratch.refusal()?.message.contains("a repair was cut short") == true)
+        #expect(scratch.refusal() == .queue(queue, .unfinishedRepair(path)))
         unlink(path + ".damaged")
         bringBack()
         try scratch.with { #expect($0.takenOver == 9) }
@@ -299,11 +294,9 @@ import Testing
             try scratch.with { try StoreConformance.commit($0, [.insert(StoreConformance.request(4))]) }
         }
         scratch.edit("PRAGMA user_version = 2", path)
-        let message = try refusedByRows()
+        #expect(try refusedByRows() == .otherRows(queue, table: "queue_request"))
         // The earlier version can still open its queue.
         #expect(try rows(path, "pragma_user_version").first?["user_version"] as Int? == 2)
-        #expect(message.contains("other rows under the same ids (queue_request)"))
-        #expect(message.contains("mv \(path) \(path).aside"))
         // As the refusal says.
         run("mv", path, path + ".aside")
         run("rm", "-f", path + ".lock")
@@ -329,12 +322,12 @@ import Testing
             try StoreConformance.commit(store, [.queue(finish(1, QueueConformance.success, keeping: .result))])
         }
         bringBack()
-        #expect(try refusedByRows().contains("taken its queue over already"))
+        #expect(try refusedByRows() == .takenBefore(queue))
         // The same, where nothing is left of the request.
         removeFile()
         try scratch.with { try StoreConformance.commit($0, [.queue(.remove(id: 1))]) }
         bringBack()
-        #expect(try refusedByRows().contains("taken its queue over already"))
+        #expect(try refusedByRows() == .takenBefore(queue))
         removeFile()
         try scratch.with { store throws in #expect(try store.queueContents().requests.map(\.id) == [2, 3, 4]) }
     }
@@ -358,7 +351,7 @@ import Testing
         #expect(exists(path))
         try Rollback.accept(directory: scratch.data, key: scratch.key, actor: "root", now: 77)
         #expect(!hasFile())
-        try scratch.with { try expectSettled($0, cause: "An older state of the store was accepted.", at: 77) }
+        try scratch.with { try expectSettled($0, cause: Rollback.cause, at: 77) }
     }
 
     /// A backup of an earlier version has the queue in a part of its own.
@@ -374,7 +367,7 @@ import Testing
         #expect(exists(other.data + "/queue.sqlite") && !exists(other.data + "/queue.sqlite.restored"))
         try other.with { store throws in
             #expect(store.takenOver == 9)
-            try expectSettled(store, cause: "Restored from a backup.", at: 500)
+            try expectSettled(store, cause: Restore.cause, at: 500)
             #expect(try store.auditLog(limit: 9).map(\.action) == ["store.restored", "store.queue_taken_over"])
         }
         #expect(!exists(other.data + "/queue.sqlite"))
@@ -394,7 +387,7 @@ import Testing
         for id in 1...4 as ClosedRange<UInt64> {
             let request = try #require(try store.queuedRequest(id))
             #expect(request.state == .dead && request.lease == nil && !request.isHeld, "\(id)")
-            #expect(request.cause?.hasPrefix(cause) == true && request.doubts == (id == 2 ? 3 : 1), "\(id)")
+            #expect(request.cause == cause && request.doubts == (id == 2 ? 3 : 1), "\(id)")
             #expect(contents.finished.first { $0.request.id == id }?.at == at, "\(id)")
         }
         #expect(try store.queuedRequest(5)?.state == .done)

@@ -1,9 +1,12 @@
 import GRDBSQLite
 import Glibc
-import SQLiteStore
+import RequestQueue
+import SQLiteKit
 import StoreConformance
 import StorePort
 import Testing
+
+@testable import SQLiteStore
 
 /// Each refusal says what to do, and leaves everything as it was.
 @Suite struct RefusalTests {
@@ -16,12 +19,7 @@ import Testing
 
     @Test func locked() throws {
         let store = try scratch.open()
-        guard case .locked(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("kill \(getpid())"))
-        #expect(message.contains(scratch.data))
+        #expect(scratch.refusal() == .inUse(scratch.files, by: getpid()))
         withExtendedLifetime(store) {}
     }
 
@@ -44,66 +42,65 @@ import Testing
         #expect(scratch.refusal() == nil)
     }
 
+    /// Each text names the command that repairs the store, with its directory.
+    @Test func eachRefusalNamesItsRemedy() {
+        let files = scratch.files
+        let restored: [StoreError] = [
+            .storeWithoutKey(files, scratch.key), .keyWithoutStore(files, key: scratch.keyPath),
+            .unfinishedRestore(files),
+            .storeMissing(files, trace: files.generation), .otherKey(store: files.store), scratch.damaged(.cutShort),
+            .notEmpty(files, file: "a"),
+        ]
+        for error in restored {
+            #expect(error.message.contains("pawl restore FILE --data \(scratch.data) --force"), "\(error)")
+        }
+        for error in [StoreError.badGeneration(files), .olderState(files, found: 1, expected: 2)] {
+            #expect(error.message.contains("pawl restore --accept-rollback --data \(scratch.data)"), "\(error)")
+        }
+        let repaired: [StoreError] = [
+            .queueMissing(EarlierQueue(directory: scratch.data)),
+            .queue(EarlierQueue(directory: scratch.data), QueueStoreError("It is damaged.", isDamage: true)),
+        ]
+        for error in repaired {
+            #expect(error.message.hasSuffix("pawl queue repair --data \(scratch.data)"), "\(error)")
+        }
+    }
+
     @Test func keyWithoutStore() {
         run("mv", scratch.store, scratch.store + ".away")
-        guard case .missing(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("pawl restore FILE --data \(scratch.data) --force"))
-        #expect(message.contains("mv \(scratch.keyPath) \(scratch.keyPath).old"))
+        #expect(scratch.refusal() == .keyWithoutStore(scratch.files, key: scratch.keyPath))
         #expect(!exists(scratch.store))
     }
 
     @Test func storeWithoutKey() {
         run("mv", scratch.keyPath, scratch.keyPath + ".away")
-        guard case .missing(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("storage key is not"))
+        #expect(scratch.refusal() == .storeWithoutKey(scratch.files, scratch.key))
         #expect(!exists(scratch.keyPath))
     }
 
     @Test func keyElsewhereAndDirectoryGone() {
         run("mv", scratch.keyPath, scratch.path + "/elsewhere.key")
         run("mv", scratch.data, scratch.data + ".away")
-        guard case .missing(let message) = scratch.refusal(.file(scratch.path + "/elsewhere.key")) else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("Is the disk mounted?"))
+        let key = scratch.path + "/elsewhere.key"
+        #expect(scratch.refusal(.file(key)) == .keyWithoutStore(scratch.files, key: key))
         #expect(!exists(scratch.data))
     }
 
     @Test func storeAndKeyGoneButTheirTraceIsThere() {
         run("rm", scratch.store, scratch.keyPath)
-        guard case .missing(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("shows that there was one"))
+        #expect(scratch.refusal() == .storeMissing(scratch.files, trace: scratch.files.generation))
     }
 
     @Test(arguments: ["", "garbage", "SQLite format 3\0 and no more"]) func noDatabase(_ text: String) {
         write(Array(text.utf8), scratch.store)
-        guard case .corrupt(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("not a database"))
-        #expect(message.contains("pawl restore FILE --data \(scratch.data) --force"))
+        #expect(scratch.refusal() == scratch.damaged(.notADatabase))
         #expect(bytes(scratch.store) == Array(text.utf8))
     }
 
     @Test func cutShort() {
         let half = Array(bytes(scratch.store).prefix(8192))
         write(half, scratch.store)
-        guard case .corrupt(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("cut short"))
+        #expect(scratch.refusal() == scratch.damaged(.cutShort))
         #expect(bytes(scratch.store) == half)
     }
 
@@ -111,39 +108,29 @@ import Testing
         var content = bytes(scratch.store)
         for index in 4096..<content.count { content[index] ^= 0x5A }
         write(content, scratch.store)
-        guard case .corrupt(let message) = scratch.refusal() else {
+        // SQLite names what it found.
+        guard case .corrupt = scratch.refusal() else {
             Issue.record("opened")
             return
         }
-        #expect(message.contains("is damaged"))
         #expect(bytes(scratch.store) == content)
     }
 
     @Test func anotherProgramsDatabase() {
         run("rm", scratch.store)
         scratch.edit("CREATE TABLE t (x); PRAGMA user_version = 1")
-        guard case .corrupt(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("another program"))
+        #expect(scratch.refusal() == scratch.damaged(.ofAnotherProgram))
     }
 
     @Test func keyCheckGone() {
         scratch.edit("DELETE FROM meta")
-        guard case .corrupt(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("key-check"))
+        #expect(scratch.refusal() == scratch.damaged(.keyCheckMissing))
     }
 
     @Test func tooNew() {
         scratch.edit("PRAGMA user_version = 8")
         let before = bytes(scratch.store)
-        let error = scratch.refusal()
-        #expect(error == .tooNew(found: 8, known: 7))
-        #expect(error?.message.contains("pawl restore FILE") == true)
+        #expect(scratch.refusal() == .tooNew(found: 8, known: 7))
         #expect(bytes(scratch.store) == before)
     }
 
@@ -164,22 +151,13 @@ import Testing
     @Test func wrongKey() {
         write([UInt8](repeating: 3, count: 32), scratch.keyPath)
         let before = bytes(scratch.store)
-        guard case .wrongKey(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("does not belong to \(scratch.store)"))
-        #expect(message.contains("pawl restore FILE"))
+        #expect(scratch.refusal() == .otherKey(store: scratch.store))
         #expect(bytes(scratch.store) == before)
     }
 
     @Test func generationThatIsNoNumber() {
         write(Array("many\n".utf8), scratch.data + "/generation")
-        guard case .corrupt(let message) = scratch.refusal() else {
-            Issue.record("opened")
-            return
-        }
-        #expect(message.contains("pawl restore --accept-rollback --data \(scratch.data)"))
+        #expect(scratch.refusal() == .badGeneration(scratch.files))
     }
 
     @Test func generationThatIsMissingIsWrittenAnew() throws {

@@ -3,9 +3,11 @@ import DoubleRatchet
 import Envelope
 import GRDBSQLite
 import Glibc
-import SQLiteStore
+import SQLiteKit
 import StorePort
 import Testing
+
+@testable import SQLiteStore
 
 /// A directory that goes when the test ends.
 final class Scratch: Sendable {
@@ -22,6 +24,7 @@ final class Scratch: Sendable {
     var data: String { path + "/data" }
     var key: StorageKey.Source { .standard(directory: data) }
     var store: String { data + "/pawl.sqlite" }
+    var files: StoreFiles { StoreFiles(data) }
     var keyPath: String { data + "/storage.key" }
 
     func open(_ limits: StoreLimits = StoreLimits()) throws -> SQLiteStore {
@@ -48,6 +51,11 @@ final class Scratch: Sendable {
             return error
         }
     }
+}
+
+extension Scratch {
+    /// The error of a damaged store.
+    func damaged(_ damage: Damage) -> StoreError { .corrupt(StoreError.damaged(store, damage)) }
 }
 
 /// Runs a command of the system; says whether it succeeded.
