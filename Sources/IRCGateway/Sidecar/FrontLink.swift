@@ -54,7 +54,7 @@ struct FrontLink {
     private var lastNumber: UInt32 = 0
     /// Kept for a device list that changes later.
     private(set) var challenge: Challenge?
-    private var keysMadeAt: [Int64] = []
+    private var keys = RateLimit(Self.keysLimit, in: Self.keysPeriod)
     /// Queries without an answer, by their number in the control plane.
     private var questions: [UInt32: Question] = [:]
     /// The number of those queries by folded nick.
@@ -106,12 +106,7 @@ struct FrontLink {
     }
 
     /// Whether keys may be generated now; if so, counts it.
-    mutating func mayMakeKeys(now: Int64) -> Bool {
-        keysMadeAt.removeAll { $0 + Self.keysPeriod <= now }
-        guard keysMadeAt.count < Self.keysLimit else { return false }
-        keysMadeAt.append(now)
-        return true
-    }
+    mutating func mayMakeKeys(now: Int64) -> Bool { keys.allows(at: now) }
 
     /// The gateway was lost.
     ///

@@ -92,8 +92,8 @@ struct KeyExchange {
     /// Targets of introductions that the vault is preparing.
     private var introductions: [UInt64: String] = [:]
     private var lastTicket: UInt64 = 0
-    /// The times at which the beginnings of sessions were answered.
-    private var answered: [Int64] = []
+    /// Bounds the answers to the beginnings of sessions: each has up to eight lines, and anybody can cause one.
+    private var answers = RateLimit(Self.answerLimit, in: Self.introductionPeriod)
     /// Peers to which the beginning of a session was sent, with the time until which messages wait for the answer.
     ///
     /// Until the answer each message would repeat the beginning, which is eight lines.
@@ -169,7 +169,7 @@ struct KeyExchange {
         if opened.protection == .device, unanswered.removeValue(forKey: opened.sender) != nil {
             actions += release(opened.sender, person)
         }
-        if let answer = opened.answer, mayAnswer(now: now) {
+        if let answer = opened.answer, answers.allows(at: now) {
             actions.append(.answer(answer, to: nick.written))
             if opened.protection != .device { sessionBegun(with: opened.sender, now: now) }
         }
@@ -215,16 +215,6 @@ struct KeyExchange {
         guard asked[name] == nil else { return [] }
         asked[name] = now
         return [.askForKey(room: room, from: nick.written)]
-    }
-
-    /// Whether the beginning of a session may be answered now; if so, counts it.
-    ///
-    /// Bounded because each answer has up to eight lines, and anybody can cause one.
-    private mutating func mayAnswer(now: Int64) -> Bool {
-        answered.removeAll { $0 + Self.introductionPeriod <= now }
-        guard answered.count < Self.answerLimit else { return false }
-        answered.append(now)
-        return true
     }
 
     /// Whether the notice that messages to a nick are encrypted for keys with another name is due; true once.
