@@ -19,6 +19,8 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case newerVersion = "newer_version"
     /// It names an unknown device.
     case unknownSender = "unknown_sender"
+    /// It shows a device list, and no more peers can be pinned.
+    case tooManyPeers = "too_many_peers"
     /// The source of the line is not the account that the envelope names.
     case wrongSource = "wrong_source"
     /// It is sealed under a sender key that has not come, or that was never meant for this device.

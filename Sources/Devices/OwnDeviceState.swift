@@ -127,7 +127,8 @@ package struct OwnDeviceState {
         case .known(let peer, let isRenewed): .known(peer, isRenewed: isRenewed)
         case .changed(let peer): .changed(peer)
         case .own(let list): .own(list)
-        case .refused(.notListed), .refused(.tooMany): .refused(.unknownSender)
+        case .refused(.notListed): .refused(.unknownSender)
+        case .refused(.tooMany): .refused(.tooManyPeers)
         case .refused(.belongsElsewhere): .refused(.wrongSource)
         }
     }

@@ -154,7 +154,8 @@ public struct PinTable: Sendable {
             return .changed(peer)
         }
         if peers.values.contains(where: { $0.deviceList.root == shown.root }) { return .refused(.belongsElsewhere) }
-        guard let name = names.first, peers.count < Self.peerLimit else { return .refused(.tooMany) }
+        guard let name = names.first else { return .refused(.notListed) }
+        guard peers.count < Self.peerLimit else { return .refused(.tooMany) }
         return .new(Peer(name: name, deviceList: shown, since: now))
     }
 }

@@ -110,6 +110,9 @@ package enum Notices {
         case .newerVersion:
             "An encrypted message from \(source) could not be opened: it was made by a newer version of Pawl than "
                 + "yours. Update yours."
+        case .tooManyPeers:
+            "Keys from \(source) were not accepted: your sidecar knows the keys of as many people as it can. Remove "
+                + "those whom you no longer write to: pawl sidecar forget NICK. Then ask \(source) to write to you."
         case .unknownSender:
             "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
         case .keyMissing:

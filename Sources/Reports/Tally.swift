@@ -15,7 +15,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // Messages for them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
     case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openKeyMissing,
-        openBeforeJoining, openNotInRoom, openStore, openOlderVersion, openNewerVersion
+        openBeforeJoining, openNotInRoom, openStore, openOlderVersion, openNewerVersion, openTooManyPeers
     case openNotRecipient, openForgotten
     case fragmentsLost, gaps
     // Lines.
@@ -65,6 +65,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .openNewerVersion: "open_failed_newer_version"
         case .openNotRecipient: "open_failed_not_recipient"
         case .openForgotten: "open_failed_forgotten"
+        case .openTooManyPeers: "open_failed_too_many_peers"
         case .fragmentsLost: "fragments_lost"
         case .gaps: "gaps"
         case .strippedText: "stripped_text"
@@ -115,6 +116,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .store: .openStore
             case .notRecipient: .openNotRecipient
             case .forgotten: .openForgotten
+            case .tooManyPeers: .openTooManyPeers
             }
     }
 }
