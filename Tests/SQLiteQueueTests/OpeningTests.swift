@@ -172,8 +172,7 @@ import Testing
         let repair = try SQLiteQueueStore.repair(path: place.path, now: 5)
         // Page 2 is the root of what was accepted: nothing leads to the rows any more. Else most of them are there.
         #expect(repair.requests >= (page == 1 ? 0 : 100), "page \(page): \(repair)")
-        let store = try place.open()
-        let rows = try store.requests(states: RequestState.allCases, after: 0, limit: .max)
+        let rows = try place.open().requests(states: RequestState.allCases, after: 0, limit: .max)
         #expect(rows.count == repair.requests)
         #expect(rows.filter { $0.cause == SQLiteQueueStore.lostState }.count == repair.doubtful)
         for row in rows { #expect(row.config == QueueConformance.request(row.id).config) }

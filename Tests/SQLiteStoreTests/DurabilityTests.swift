@@ -71,7 +71,7 @@ import Testing
                 full = error
             }
         }
-        #expect(full == .diskFull(store.files.store))
+        #expect(full == .diskFull("the store"))
         #expect(try store.request(lastID) == nil)
         #expect(try store.queueContents().highest == lastID - 1)
         try store.limitPages(to: 100_000)
