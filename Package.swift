@@ -310,7 +310,7 @@ let package = Package(
             "PawlTests",
             [
                 "DeviceDirectory", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "JSONGateway", "NIOSupport",
-                "PawlConfiguration", "PeerKit", "Protection", "Reports", "RequestQueue", "RequestQueueClient",
+                "Outbox", "PawlConfiguration", "PeerKit", "Protection", "Reports", "RequestQueue", "RequestQueueClient",
                 "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl", argumentParser, logging, nioCore,
                 nioPosix,
             ]),

@@ -115,11 +115,12 @@ public struct PinTable: Sendable {
 
     /// Why a list is refused.
     public enum Refusal: Sendable {
-        /// The list does not contain the device that showed it, or its owner has removed the device.
+        /// The list does not contain the device that showed it, its owner has removed the device, or the list came without
+        /// a name.
         case notListed
         /// The list belongs to another name, is a fork of a pinned list, or has another key for a known device.
         case belongsElsewhere
-        /// The table is full, or the list came without a name.
+        /// ``PinTable/peerLimit`` peers are pinned.
         case tooMany
     }
 

@@ -21,8 +21,8 @@ package struct RequestAct: Sendable {
         /// It is committed.
         /// - Parameter isNotified: whether the sender's connection was notified.
         case done(isNotified: Bool)
-        /// Nothing has changed; the text says why.
-        case refused(String)
+        /// Nothing has changed.
+        case refused(ActRefusal)
     }
 
     package var kind: Kind

@@ -230,10 +230,6 @@ package enum Notices {
             + "\(count == 1 ? "it" : "them") again if it matters."
     }
 
-    package static func noRequest(_ id: UInt64) -> String {
-        "There is no request \(id) at this gateway. Finished requests are kept for an hour. See: pawl queue list."
-    }
-
     package static let backendUnreachable =
         "The chat server does not answer. You stay connected: the gateway keeps trying to reach it, and your messages "
         + "wait."

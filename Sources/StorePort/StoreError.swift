@@ -30,6 +30,23 @@ package enum StoreError: Error, Equatable, Sendable {
     /// is written.
     case epochLost(Shard)
 
+    /// Stays the same if the text changes.
+    package var code: String {
+        switch self {
+        case .locked: "store-locked"
+        case .missing: "store-missing"
+        case .corrupt: "store-damaged"
+        case .wrongKey: "store-wrong-key"
+        case .unusableKey: "store-unusable-key"
+        case .rolledBack: "store-rolled-back"
+        case .tooNew: "store-too-new"
+        case .unavailable: "store-unavailable"
+        case .unknown: "store-outcome-unknown"
+        case .fenced: "store-fenced"
+        case .epochLost: "store-epoch-lost"
+        }
+    }
+
     package var message: String {
         switch self {
         case .locked(let text), .missing(let text), .corrupt(let text), .wrongKey(let text), .unusableKey(let text),

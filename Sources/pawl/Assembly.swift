@@ -197,6 +197,7 @@ enum Assembly {
             return try NIOSSLContext(configuration: tls)
         } catch {
             throw AdminFailure(
+                .certificateUnusable,
                 "The certificate \(identity.certificate) or its key \(identity.key) cannot be used: \(error). "
                     + "Both have to be PEM files that belong together.")
         }
@@ -222,7 +223,8 @@ enum Assembly {
         do {
             options.tls = try NIOSSLContext(configuration: clientTLS(upstream.tls))
         } catch {
-            throw AdminFailure("The authorities for the backend's certificate cannot be used: \(error).")
+            throw AdminFailure(
+                .authoritiesUnusable, "The authorities for the backend's certificate cannot be used: \(error).")
         }
         let name = upstream.tls.serverName ?? upstream.url.host
         options.serverName = IPAddress(name) == nil ? name : nil

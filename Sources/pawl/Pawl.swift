@@ -13,7 +13,8 @@ struct Pawl: AsyncParsableCommand {
             --upstream irc://127.0.0.1:6668 --policy observe --data DIR. Then: pawl status --data DIR.
 
             Exit codes: 0 success, 1 failure with a message, 64 wrong command line, 69 no running gateway, \
-            75 confirmation required, 78 wrong configuration.
+            75 confirmation required, 78 wrong configuration. A failure has a code, in the last line of its message: \
+            scripts compare it, because the text may change.
             """,
         version: ProgramVersion.text,
         subcommands: [

@@ -89,7 +89,7 @@ import Testing
 
     @Test(arguments: malformed) func aMalformedRequestIsRefusedInWords(_ request: [UInt8]) async throws {
         let answer = try await answer(request)
-        #expect(answer.exit == 64 && answer.out.isEmpty && answer.error == "This is not a command of pawl.")
+        #expect(answer.exit == 64 && answer.out.isEmpty && answer.failure == .notACommand)
         #expect(desk.performed.withLock { $0 }.isEmpty)
     }
 
@@ -110,7 +110,7 @@ import Testing
         }
         #expect(try await answer(request(AdminService.requestLimit)).exit == 0)
         let refused = try await answer(request(AdminService.requestLimit + 1))
-        #expect(refused.exit == 64 && refused.error.contains("longer than 65536 bytes"))
+        #expect(refused.exit == 64 && refused.failure == .commandTooLong)
         #expect(desk.performed.withLock { $0.count } == 1)
     }
 
@@ -149,7 +149,7 @@ import Testing
             return
         }
         #expect(try await reader.next() == nil)
-        #expect(answer.exit == 1 && answer.error.contains("too slow"))
+        #expect(answer.exit == 1 && answer.failure == .slowReader)
         #expect(ends.withLock { $0 } == 1)
     }
 
@@ -165,8 +165,11 @@ import Testing
 
     @Test(arguments: malformedSubscriptions) func aMalformedSubscriptionHasOneEvent(_ request: [UInt8]) async throws {
         let events = Reader(desk.service.subscribe(request))
-        let answer = AdminAnswer.failure("This is not a command of pawl.", exit: 64)
-        #expect(try await events.next() == .ended(answer: answer))
+        guard case .ended(let answer)? = try await events.next() else {
+            Issue.record("no reason")
+            return
+        }
+        #expect(answer.exit == 64 && answer.failure == .notACommand)
         #expect(try await events.next() == nil)
         #expect(desk.performed.withLock { $0 }.isEmpty)
     }
@@ -178,7 +181,7 @@ import Testing
             Issue.record("accepted")
             return
         }
-        #expect(answer.exit == 64 && answer.error.contains("0.1 to 86400"))
+        #expect(answer.exit == 64 && answer.failure == .wrongInterval)
     }
 
     @Test func aSubscriptionTooManyIsRefusedAndItsPlaceIsFreeAgain() async throws {
@@ -189,7 +192,7 @@ import Testing
             Issue.record("admitted")
             return
         }
-        #expect(answer.exit == 1 && answer.error.contains("16 others watch"))
+        #expect(answer.exit == 1 && answer.failure == .tooManyWatchers)
         // The last reference ends a subscription.
         all.removeLast()
         try await eventuallyAsync("a place is free") {

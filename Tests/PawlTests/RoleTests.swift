@@ -34,7 +34,7 @@ import Testing
         #expect(Self.ofSidecars.count == SidecarCommand.asking.count)
         for words in Self.ofSidecars {
             let answer = await AdminGrammar.perform(["sidecar"] + words, on: gateway)
-            #expect(answer.exit == 1 && answer.error.hasPrefix("This is a gateway, not a sidecar:"), "\(words)")
+            #expect(answer.exit == 1 && answer.failure == .isGateway, "\(words)")
         }
         #expect(throws: Never.self) { try gateway.directory() }
         await gateway.front.close()
@@ -44,7 +44,7 @@ import Testing
         let gateway = try gateway(.sidecar)
         for words in [["list"], ["revoke", "bob"], ["block", "bob"], ["unblock", "bob"]] {
             let answer = await AdminGrammar.perform(["devices"] + words, on: gateway)
-            #expect(answer.exit == 1 && answer.error.hasPrefix("This is a sidecar, which has no directory."))
+            #expect(answer.exit == 1 && answer.failure == .isSidecar)
         }
         #expect(await AdminGrammar.perform(["sidecar", "status"], on: gateway).exit == 0)
         // Its user decides about each room, so nothing is forecast.
@@ -56,14 +56,14 @@ import Testing
             try AdminTests.gateway(
                 scratch, upstream: "http://127.0.0.1:1", listen: "http://127.0.0.1:0", as: .sidecar)
         }
-        #expect(failure.message.hasPrefix("A sidecar speaks IRC."))
+        #expect(failure.code == FailureCode.noSidecar.rawValue)
     }
 
     @Test(arguments: Kind.allCases) func onlyHTTPHasAMapping(_ kind: Kind) async throws {
         let gateway = try gateway(kind)
         let answer = await AdminGrammar.perform(["unmatched"], on: gateway)
         #expect((answer.exit == 0) == (kind == .http))
-        #expect(kind == .http || answer.error.contains("speaks IRC"))
+        #expect(answer.failure == (kind == .http ? nil : .noMapping))
         await gateway.front.close()
     }
 

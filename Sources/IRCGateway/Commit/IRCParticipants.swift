@@ -252,7 +252,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             if let line = job.line { answer(line, nil, &replies, now) }
             return replies
         case .act(let act):
-            act.answer(.refused("Another gateway owns this part of the store; nothing was changed."))
+            act.answer(.refused(.otherOwner))
             return []
         case .front(.directory(let job)): return [failure(of: job)]
         case .acknowledged, .failed, .reset, .protect, .front(.challenge), .delivered, .recover, .left, .loggedOut,

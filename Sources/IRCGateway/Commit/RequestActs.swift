@@ -99,10 +99,9 @@ extension IRCParticipants {
         case .release(let scope): queueHold(scope, true, now)
         case .retry(let id): giveUp(id, subject?.cause ?? Notices.connectionEnded, now)
         case .purge:
-            return act.answer(
-                .refused("The store could not be written. The request is removed later. Check the disk."))
+            return act.answer(.refused(.later))
         }
-        act.answer(.refused("The store could not be written, so nothing has changed. Check the disk."))
+        act.answer(.refused(.notStored))
     }
 
     /// Applies an act to the gate and the queue.
@@ -110,18 +109,18 @@ extension IRCParticipants {
     /// - Returns: why the act is refused; nil if it is not.
     private mutating func prepare(
         _ kind: RequestAct.Kind, _ now: Timestamp, _ unit: inout Unit, _ subject: inout QueuedRequest?
-    ) -> String? {
+    ) -> ActRefusal? {
         switch kind {
         case .drop(let id):
             guard isWaiting(id) else { return notWaiting(id) }
             guard outbox.gate.drop(id) else {
-                return outbox.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
+                return outbox.gate.hasBegun(id) ? .inFlight(id) : .dropping(id)
             }
             subject = giveUp(id, Notices.droppedReason, now)
         case .hold(let scope):
             if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
             guard hold(scope, now) else {
-                if case .request(let id) = scope { return Self.begun(id) }
+                if case .request(let id) = scope { return .inFlight(id) }
                 return nil
             }
             if case .account = scope {
@@ -130,8 +129,8 @@ extension IRCParticipants {
         case .release(let scope):
             guard outbox.gate.holds.contains(scope) else {
                 switch scope {
-                case .request(let id): return isWaiting(id) ? "Request \(id) is not held by itself." : notWaiting(id)
-                case .account: return "Nothing of this account is held."
+                case .request(let id): return isWaiting(id) ? .notHeld(id) : notWaiting(id)
+                case .account: return .nothingHeld
                 }
             }
             queueHold(scope, false, now)
@@ -142,7 +141,7 @@ extension IRCParticipants {
                 try queue.purge(id)
             } catch {
                 if case .unknown = error { return notDead(id) }
-                return "Request \(id) still waits: only a dead one can be removed."
+                return .notDead(id, .pending)
             }
         }
         return nil
@@ -152,77 +151,67 @@ extension IRCParticipants {
         queue.request(Request.token(id)) != nil && inFlight[id]?.acknowledgedAt == nil
     }
 
-    private func notDead(_ id: UInt64) -> String {
+    private func notDead(_ id: UInt64) -> ActRefusal {
         let row: Request?
-        do { row = try vault.store.request(id) } catch { return error.message }
-        guard let row else { return Notices.noRequest(id) }
-        return "Request \(id) is \(row.state.name): only a dead one can be removed."
+        do { row = try vault.store.request(id) } catch { return .store(error.message) }
+        guard let row else { return .noSuchRequest(id) }
+        return .notDead(id, row.state)
     }
 
-    private static func begun(_ id: UInt64) -> String {
-        "Request \(id) has been sent to the backend, and its answer is awaited: it cannot be taken back."
-    }
-
-    private func notWaiting(_ id: UInt64) -> String {
-        if inFlight[id] != nil {
-            return
-                "Request \(id) is with the backend, and its recipient has not opened it yet: it cannot be taken back."
-        }
+    private func notWaiting(_ id: UInt64) -> ActRefusal {
+        if inFlight[id] != nil { return .notOpened(id) }
         let row: Request?
-        do { row = try vault.store.request(id) } catch { return error.message }
+        do { row = try vault.store.request(id) } catch { return .store(error.message) }
         switch row?.state {
-        case .done: return "Request \(id) is done: nothing of it waits."
-        case .dead: return "Request \(id) is dead already: \(row?.reason ?? "no reason is known")."
-        case .cancelled: return "Request \(id) was cancelled."
-        case .pending, .inFlight: return "Request \(id) is not known to this gateway any more; restart it."
-        case nil: return Notices.noRequest(id)
+        case .done: return .done(id)
+        case .dead: return .dead(id, cause: row?.reason)
+        case .cancelled: return .cancelled(id, cause: row?.reason)
+        case .pending, .inFlight: return .lost(id)
+        case nil: return .noSuchRequest(id)
         }
     }
 
     // MARK: Retry
 
-    private mutating func retry(_ id: UInt64, _ now: Timestamp, _ subject: inout QueuedRequest?) -> String? {
+    private mutating func retry(_ id: UInt64, _ now: Timestamp, _ subject: inout QueuedRequest?) -> ActRefusal? {
         let row: QueuedRequest?
-        do { row = try vault.store.queueTables.request(Request.token(id)) } catch { return error.message }
-        guard let row, let request = Request(row) else { return Notices.noRequest(id) }
+        do { row = try vault.store.queueTables.request(Request.token(id)) } catch { return .store(error.message) }
+        guard let row, let request = Request(row) else { return .noSuchRequest(id) }
         guard request.state == .dead, queue.request(row.token) == nil else {
-            return
-                "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is sent again."
+            return .notDead(id, request.state == .dead ? .pending : request.state)
         }
-        if let why = whyNotOpened(request) { return "Request \(id) cannot be sent again: \(why)" }
+        if let reason = whyNotOpened(request) { return .notRepeatable(id, reason) }
         do {
             // Its age counts from now, so that it is not given up for the time that it was dead.
             try queue.revive(row, now: now.queueTime)
         } catch {
-            return "Request \(id) cannot be sent again: \(error)"
+            return .notRepeatable(id, .queue(error))
         }
         subject = row
         return nil
     }
 
     /// Why the recipient would not open these bytes; nil if it would. Changes no state.
-    private mutating func whyNotOpened(_ request: Request) -> String? {
+    private mutating func whyNotOpened(_ request: Request) -> NotRepeatable? {
         guard !isSidecar else {
-            return
-                "the recipient's keys are not here, so it is unknown whether they still open it. Write it again."
+            return .keysElsewhere
         }
         guard let bytes = Armour.joined(request.bodies), let envelope = try? Envelope(bytes) else {
-            return "its bytes are not those of one message."
+            return .malformed
         }
         let (sender, recipient) = (AccountID(text: request.account), AccountID(text: request.peer))
         guard vault.owner(of: envelope.sender) == sender else {
-            return "its sender's keys are not those that sealed it. A connection without a login ends with its keys."
+            return .senderKeysGone
         }
         guard let device = vault.device(of: recipient) else {
-            return "its recipient's keys were deleted. A connection without a login ends with its keys."
+            return .recipientKeysGone
         }
         let key = OpenedCopies.Key(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        let opened = "its recipient has opened it already."
-        guard copies[key] == nil else { return opened }
+        guard copies[key] == nil else { return .openedAlready }
         let ends = SessionCache.ends(
             sender: envelope.sender, recipient: device.id, in: vault.sharding.shard(from: sender, to: recipient))
         guard let box = try? vault.session(ends.receiving) else {
-            return "there is no session between the two any more."
+            return .noSession
         }
         var state: [UInt8] = []
         var plaintext: [UInt8] = []
@@ -241,12 +230,12 @@ extension IRCParticipants {
                 return nil
             } catch {
                 switch error {
-                case .duplicate: return opened
-                case .tooFarAhead: return "too many messages lie between it and what its recipient has opened."
+                case .duplicate: return .openedAlready
+                case .tooFarAhead: return .tooFarBehind
                 default: continue
                 }
             }
         }
-        return "the session that it was sealed for has been set up anew. Its sender has to write it again."
+        return .sessionReplaced
     }
 }

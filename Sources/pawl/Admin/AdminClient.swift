@@ -29,7 +29,7 @@ struct AdminClient {
 
     /// Prints the error of an answer, and throws its exit code if it is not 0.
     static func throwFailure(of answer: AdminAnswer) throws {
-        if !answer.error.isEmpty { FileHandle.standardError.write(Data((answer.error + "\n").utf8)) }
+        if !answer.error.isEmpty { Failures.write(answer.error, code: answer.code) }
         if answer.exit != 0 { throw ExitCode(answer.exit) }
     }
 
@@ -97,7 +97,7 @@ struct AdminClient {
     }
 
     private func failure(_ text: String) -> ExitCode {
-        FileHandle.standardError.write(Data((text + "\n").utf8))
+        Failures.write(text, code: FailureCode.noGateway.rawValue)
         return ExitCode(ExitStatus.noGateway)
     }
 }

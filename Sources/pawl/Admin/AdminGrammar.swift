@@ -85,15 +85,15 @@ enum AdminGrammar {
             var parsed = try Root.parseAsRoot(words)
             if let command = parsed as? any AdminCommand { return try await command.answer(gateway) }
             try parsed.run()
-            return .failure("This command does not work over the control socket.")
+            return .failure(.init(.notOverTheSocket, "This command does not work over the control socket."))
         } catch let failure as AdminFailure {
-            return .failure(failure.message)
+            return .failure(failure)
         } catch let failure as StoreError {
-            return .failure(failure.message)
+            return .failure(AdminFailure(failure))
         } catch {
             let code = Root.exitCode(for: error)
             let text = Root.fullMessage(for: error)
-            return code.isSuccess ? .text(text) : .failure(text, exit: code.rawValue)
+            return code.isSuccess ? .text(text) : .failure(.init(.wrongUsage, text), exit: code.rawValue)
         }
     }
 }
@@ -113,10 +113,4 @@ struct RowLimit: ExpressibleByArgument {
     }
 
     var defaultValueDescription: String { "\(rows)" }
-}
-
-/// A failure with a message for the operator.
-struct AdminFailure: Error {
-    var message: String
-    init(_ message: String) { self.message = message }
 }

@@ -15,14 +15,17 @@ struct AdminAnswer: Codable, Sendable, Equatable {
     var out: String
     /// For standard error.
     var error: String
+    /// The code of the failure; nil if there is none, or if the gateway is older than this program.
+    var code: String?
     /// The token to send with `--confirm` after the operator has agreed.
     var confirmation: String?
 
     /// Escapes control characters in both texts: chat users choose the names in them, and a terminal would execute them.
-    init(exit: Int32, out: String, error: String, confirmation: String? = nil) {
+    init(exit: Int32, out: String, error: String, code: String? = nil, confirmation: String? = nil) {
         self.exit = exit
         self.out = Printable.text(out)
         self.error = Printable.text(error)
+        self.code = code
         self.confirmation = confirmation
     }
 
@@ -35,8 +38,8 @@ struct AdminAnswer: Codable, Sendable, Equatable {
         return answer
     }
 
-    static func failure(_ error: String, exit: Int32 = ExitStatus.failed) -> AdminAnswer {
-        AdminAnswer(exit: exit, out: "", error: error)
+    static func failure(_ failure: AdminFailure, exit: Int32 = ExitStatus.failed) -> AdminAnswer {
+        AdminAnswer(exit: exit, out: "", error: failure.message, code: failure.code)
     }
 
     /// A value as JSON with sorted keys, so that scripts can compare outputs.

@@ -42,15 +42,15 @@ struct AdminService: Sendable {
     private struct Refusal: Error {
         var answer: AdminAnswer
 
-        init(_ text: String) { answer = .failure(text, exit: ExitStatus.usage) }
+        init(_ code: FailureCode, _ text: String) { answer = .failure(.init(code, text), exit: ExitStatus.usage) }
     }
 
     private static func read<Request: Decodable>(_: Request.Type, _ bytes: [UInt8]) throws(Refusal) -> Request {
         guard bytes.count <= requestLimit else {
-            throw Refusal("The command is longer than \(requestLimit) bytes.")
+            throw Refusal(.commandTooLong, "The command is longer than \(requestLimit) bytes.")
         }
         guard let request = try? JSONDecoder().decode(Request.self, from: Data(bytes)) else {
-            throw Refusal("This is not a command of pawl.")
+            throw Refusal(.notACommand, "This is not a command of pawl.")
         }
         return request
     }
@@ -78,7 +78,8 @@ struct AdminService: Sendable {
             return Self.refuse(error.answer, channel)
         }
         guard AdminSubscription.intervals.contains(subscription.every) else {
-            return Self.refuse(Refusal("The interval is \(AdminSubscription.intervalText).").answer, channel)
+            let text = "The interval is \(AdminSubscription.intervalText)."
+            return Self.refuse(Refusal(.wrongInterval, text).answer, channel)
         }
         let isAdmitted = subscriptions.withLock { count in
             guard count < Self.subscriptionLimit else { return false }
@@ -87,7 +88,7 @@ struct AdminService: Sendable {
         }
         guard isAdmitted else {
             let text = "\(Self.subscriptionLimit) others watch this gateway already. End one of them first."
-            return Self.refuse(.failure(text), channel)
+            return Self.refuse(.failure(.init(.tooManyWatchers, text)), channel)
         }
         return AdminEvents(channel, report(subscription, to: channel))
     }
@@ -102,7 +103,8 @@ struct AdminService: Sendable {
         let words = ["status"] + (subscription.json ? ["--json"] : [])
         let overflow = Self.bytes(
             AdminEvent.ended(
-                answer: .failure("This reader is too slow: \(Self.eventLimit) reports were waiting for it.")))
+                answer: .failure(
+                    .init(.slowReader, "This reader is too slow: \(Self.eventLimit) reports were waiting for it."))))
         return Task { [changes, perform, subscriptions] in
             // One report is due, however often it was asked for while the last one was made.
             let (due, wake) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))

@@ -20,7 +20,7 @@ struct PolicyCommand: AsyncParsableCommand {
 
     static func parse(_ name: String) throws -> Policy {
         guard let policy = Policy(name: name) else {
-            throw AdminFailure("There is no policy \(name). Use \(Policy.choices).")
+            throw AdminFailure(.noSuchPolicy, "There is no policy \(name). Use \(Policy.choices).")
         }
         return policy
     }
@@ -121,14 +121,17 @@ struct PolicyCommand: AsyncParsableCommand {
             if new == nil {
                 guard let scope else {
                     throw AdminFailure(
+                        .everyonesPolicy,
                         "Only an account or a room can go back to everyone's policy: use --account or --room.")
                 }
                 guard gateway.tables.policies.snapshot.accounts[scope] != nil else {
-                    throw AdminFailure("\(gateway.displayName(scope)) has no policy of its own. See: pawl policy get.")
+                    throw AdminFailure(
+                        .noOwnPolicy, "\(gateway.displayName(scope)) has no policy of its own. See: pawl policy get.")
                 }
             }
             if let new, !new.takesPart, !gateway.tables.latches.isEmpty {
                 throw AdminFailure(
+                    .conversationsProtected,
                     "\(gateway.tables.latches.count) conversations are protected, and off would send them in the "
                         + "clear. Use observe, which keeps them protected, or reset them first: "
                         + "pawl conversations list, pawl conversations reset A B.")
@@ -194,25 +197,31 @@ struct PolicyCommand: AsyncParsableCommand {
             {
                 return (earlier, names.hasSeen(earlier))
             }
-            if name.contains(" ") { throw AdminFailure("No account and no room has a space in its name.") }
+            if name.contains(" ") {
+                throw AdminFailure(
+                    .nameWithSpace, "No account and no room has a space in its name.")
+            }
             try gateway.front.checkNames(account: account, room: room)
             switch room == nil ? names.account(name) : names.room(name) {
             case .known(let scope): return (scope, names.hasSeen(scope))
             case .unknown(let scope, let nearest):
                 guard !force else { return (scope, false) }
-                throw AdminFailure(unknown(name, nearest, names))
+                throw unknown(name, nearest, names)
             }
         }
 
-        private func unknown(_ name: String, _ nearest: [String], _ names: KnownNames) -> String {
+        private func unknown(_ name: String, _ nearest: [String], _ names: KnownNames) -> AdminFailure {
+            var code: FailureCode = room == nil ? .unknownAccount : .unknownRoom
             let noun = room == nil ? "account" : "room"
             var text = "This gateway knows no \(noun) \(name), so nothing has changed."
             if room == nil, names.nicks.contains(name.lowercased()) {
+                code = .nickWithoutAccount
                 text +=
                     " \(name) is the nick of someone without an account: such people have everyone's policy."
             }
             if !nearest.isEmpty { text += " Known and similar: \(nearest.joined(separator: ", "))." }
-            return text + " To set it before the first login, exactly as the backend writes the name, add --force."
+            text += " To set it before the first login, exactly as the backend writes the name, add --force."
+            return AdminFailure(code, text)
         }
     }
 
@@ -294,7 +303,8 @@ struct ConversationsCommand: AsyncParsableCommand {
             let id = try gateway.front.conversation(first, with: second)
             let names = second.map { "\(first) and \($0)" } ?? first
             guard gateway.tables.latches.latch(of: id) > .plaintext else {
-                throw AdminFailure("There is no protected conversation of \(names). See: pawl conversations list.")
+                throw AdminFailure(
+                    .notProtected, "There is no protected conversation of \(names). See: pawl conversations list.")
             }
             let words = "reset \(id.first.text) \(id.second.text)"
             guard gateway.confirmations.accept(confirm, for: words) else {

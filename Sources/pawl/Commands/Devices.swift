@@ -86,11 +86,12 @@ struct DevicesCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let known = gateway.account(named: account)
             guard let entry = try gateway.directory()[known] else {
-                throw AdminFailure("The directory has no devices of \(account). See: pawl devices list.")
+                throw AdminFailure(.noDevices, "The directory has no devices of \(account). See: pawl devices list.")
             }
             let id = device.flatMap { UInt64($0, radix: 16) }.map { DeviceID($0) }
             guard device == nil || id.map(entry.published.contains) == true else {
-                throw AdminFailure("\(account) has not published a device \(device ?? ""). See: pawl devices list.")
+                throw AdminFailure(
+                    .noSuchDevice, "\(account) has not published a device \(device ?? ""). See: pawl devices list.")
             }
             let what = device.map { "the device \($0) of \(account)" } ?? "all devices of \(account)"
             let words = "devices revoke \(known.text) \(device ?? "")"
@@ -112,7 +113,7 @@ struct DevicesCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let known = gateway.account(named: account)
             guard try gateway.directory()[known] != nil else {
-                throw AdminFailure("The directory has no devices of \(account). See: pawl devices list.")
+                throw AdminFailure(.noDevices, "The directory has no devices of \(account). See: pawl devices list.")
             }
             try await gateway.direct(.block(known, true), "block \(account)", of: known)
             return .text("The devices of \(account) are blocked. To undo it: pawl devices unblock \(account).")

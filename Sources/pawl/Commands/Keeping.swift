@@ -34,7 +34,7 @@ struct BackupCommand: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        guard file.hasPrefix("/") else { throw AdminFailure("Name the file by its absolute path.") }
+        guard file.hasPrefix("/") else { throw AdminFailure(.relativePath, "Name the file by its absolute path.") }
         try gateway.writeBackup(file)
         try gateway.commit([gateway.audit("backup", file)])
         let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
@@ -81,7 +81,7 @@ struct RestoreCommand: AsyncParsableCommand {
                 print("The backup is in \(data). Sessions are set up anew at the next message.")
             }
         } catch {
-            FileHandle.standardError.write(Data((Assembly.message(of: error) + "\n").utf8))
+            Failures.write(error)
             throw ExitCode(ExitStatus.failed)
         }
     }

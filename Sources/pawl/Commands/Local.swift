@@ -93,11 +93,8 @@ struct Config: AsyncParsableCommand {
                     protocols: Assembly.protocols)
                 try Assembly.checkFiles(report.configuration)
                 print(report)
-            } catch let error as ConfigurationError {
-                FileHandle.standardError.write(Data("\(error)\n".utf8))
-                throw ExitCode(ExitStatus.configuration)
-            } catch let error as AdminFailure {
-                FileHandle.standardError.write(Data("\(error.message)\n".utf8))
+            } catch let error where error is ConfigurationError || error is AdminFailure {
+                Failures.write(error)
                 throw ExitCode(ExitStatus.configuration)
             }
         }
@@ -137,11 +134,9 @@ struct Config: AsyncParsableCommand {
                 let changes = try gateway.reload(reload, isAgreed: true)
                 if common.json { return try .json(Report(changes: changes)) }
                 return .text(changes.isEmpty ? "Nothing has changed." : changes.joined(separator: "\n"))
-            } catch let error as AdminFailure {
-                return .failure(
-                    "Not reloaded, the old configuration stays:\n\(error.message)", exit: ExitStatus.configuration)
-            } catch let error as ConfigurationError {
-                return .failure("Not reloaded, the old configuration stays:\n\(error)", exit: ExitStatus.configuration)
+            } catch let error where error is ConfigurationError || error is AdminFailure {
+                let text = "Not reloaded, the old configuration stays:\n\(Assembly.message(of: error))"
+                return .failure(.init(.configurationRefused, text), exit: ExitStatus.configuration)
             }
         }
     }

@@ -59,7 +59,7 @@ struct MappingSamples: ParsableArguments {
                 trials.append(.frame(mapping, side == .client ? .fromClient : .fromBackend, body))
             }
         } catch let fault as HTTPSample.Fault {
-            throw AdminFailure("the sample cannot be read: \(fault.words)")
+            throw AdminFailure(.sampleUnreadable, "the sample cannot be read: \(fault.words)")
         }
         if json {
             print(try AdminAnswer.json(trials).out)
@@ -72,7 +72,7 @@ struct MappingSamples: ParsableArguments {
     /// Reads a file until it exceeds the limit for samples, so that a longer file is detected.
     private static func bytes(_ file: String) throws -> [UInt8] {
         guard let handle = file == "-" ? .standardInput : FileHandle(forReadingAtPath: file) else {
-            throw AdminFailure("the sample \(file) cannot be read")
+            throw AdminFailure(.sampleUnreadable, "the sample \(file) cannot be read")
         }
         var data = Data()
         while data.count <= HTTPSample.sizeLimit, let more = try handle.read(upToCount: 1 << 20), !more.isEmpty {

@@ -29,7 +29,7 @@ struct QueueCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let states = [RequestState.pending, .done, .dead].filter { state == nil || $0.name == state }
             guard !states.isEmpty else {
-                throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.")
+                throw AdminFailure(.noSuchState, "There is no state \(state ?? ""). Use pending, done or dead.")
             }
             return try answer(try await gateway.front.requestRows(states: states, limit: limit.rows))
         }

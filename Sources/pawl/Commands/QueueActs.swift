@@ -27,7 +27,21 @@ extension QueueCommand {
         /// The id, or the account.
         var subject: String
         var done: Bool
+        /// Of the refusal; nil if it was done.
+        var code: String?
         var text: String
+
+        init(subject: String, done text: String) {
+            (self.subject, self.text, done, code) = (subject, text, true, nil)
+        }
+
+        init(subject: String, refused text: String, code: String) {
+            (self.subject, self.text, done, self.code) = (subject, text, false, code)
+        }
+
+        init(subject: String, _ refusal: ActRefusal) {
+            self.init(subject: subject, refused: refusal.text, code: refusal.code)
+        }
     }
 
     /// Returns outcomes as an answer. The exit code is 1 if one of the acts was refused.
@@ -42,6 +56,7 @@ extension QueueCommand {
         if !failures.isEmpty {
             answer.exit = ExitStatus.failed
             answer.error = failures.map(\.text).joined(separator: "\n")
+            answer.code = failures[0].code
         }
         return answer
     }
@@ -49,8 +64,8 @@ extension QueueCommand {
     static func carryOut(
         _ kind: RequestAct.Kind, _ subject: String, _ done: String, on gateway: Gateway
     ) async throws -> Outcome {
-        let refusal = try await gateway.carryOut(kind)
-        return Outcome(subject: subject, done: refusal == nil, text: refusal ?? done)
+        if let refusal = try await gateway.carryOut(kind) { return Outcome(subject: subject, refusal) }
+        return Outcome(subject: subject, done: done)
     }
 
     /// `pawl queue hold`
@@ -113,8 +128,8 @@ extension QueueCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             var gone: [Outcome] = []
             for id in ids {
-                guard let text = try gateway.whyNotDropped(id) else { continue }
-                gone.append(Outcome(subject: "\(id)", done: false, text: text))
+                guard let refusal = try gateway.front.whyNotDropped(id) else { continue }
+                gone.append(Outcome(subject: "\(id)", refusal))
             }
             guard gone.isEmpty else { return try QueueCommand.answer(gone, json: common.json) }
             let names = ids.map { "\($0)" }.joined(separator: " ")
@@ -173,24 +188,24 @@ extension QueueCommand {
 
         private func retryAll(_ gateway: Gateway) async throws -> AdminAnswer {
             let words = all ? "retry all" : "retry dead"
-            guard yes || gateway.confirmations.accept(confirm, for: words) else {
+            let count = try gateway.front.deadRequests().count
+            // Without dead requests nothing is sent twice, so there is nothing to ask.
+            guard yes || count == 0 || gateway.confirmations.accept(confirm, for: words) else {
                 return gateway.question(
-                    "This sends \(QueueCommand.dead(try gateway.front.deadRequests().count)) again. Messages that the backend already has may "
-                        + "appear there twice.", words)
+                    "This sends \(QueueCommand.dead(count)) again. Messages that the backend already has may appear there "
+                        + "twice.", words)
             }
             let hurried = all ? try await gateway.front.endPauses() : 0
             let (retried, refused) = try await gateway.front.retryDead(on: gateway)
             var outcomes = [
-                Outcome(
-                    subject: "dead", done: true, text: "\(QueueCommand.dead(retried)) sent again. See: pawl queue list")
+                Outcome(subject: "dead", done: "\(QueueCommand.dead(retried)) sent again. See: pawl queue list")
             ]
             if all {
-                outcomes.append(
-                    Outcome(subject: "waiting", done: true, text: "\(hurried) that waited for an attempt go now."))
+                outcomes.append(Outcome(subject: "waiting", done: "\(hurried) that waited for an attempt go now."))
             }
             if refused > 0 {
                 let text = "\(QueueCommand.dead(refused)) cannot be sent again; pawl queue retry ID says why."
-                outcomes.append(Outcome(subject: "dead", done: false, text: text))
+                outcomes.append(Outcome(subject: "dead", refused: text, code: "not-repeatable"))
             }
             return try QueueCommand.answer(outcomes, json: common.json)
         }
@@ -211,14 +226,14 @@ extension QueueCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let names = ids.map { "\($0)" }.joined(separator: " ")
             let words = "purge \(names)"
-            guard yes || gateway.confirmations.accept(confirm, for: words) else {
-                let count = ids.isEmpty ? try gateway.front.deadRequests().count : ids.count
+            let count = ids.isEmpty ? try gateway.front.deadRequests().count : ids.count
+            guard yes || count == 0 || gateway.confirmations.accept(confirm, for: words) else {
                 return gateway.question(
                     "This removes \(QueueCommand.dead(count)) for good: they cannot be sent again.", words)
             }
             guard !ids.isEmpty else {
                 let text = "\(QueueCommand.dead(try await gateway.front.purgeDead(on: gateway))) removed."
-                return try QueueCommand.answer([Outcome(subject: "dead", done: true, text: text)], json: common.json)
+                return try QueueCommand.answer([Outcome(subject: "dead", done: text)], json: common.json)
             }
             var outcomes: [Outcome] = []
             for id in ids {
@@ -240,11 +255,6 @@ extension Gateway {
 }
 
 extension Gateway {
-    /// Why a request cannot be dropped; nil if it waits.
-    fileprivate func whyNotDropped(_ id: UInt64) throws -> String? {
-        try front.whyNotDropped(id)
-    }
-
     /// Whether a request has been sent to a backend that speaks HTTP, which has not answered.
     fileprivate func isUnderWay(_ id: UInt64) throws -> Bool {
         try front.isInFlight(id)

@@ -42,7 +42,7 @@ extension QueueCommand {
                 let report = try repair(EarlierQueue(directory: data))
                 print(json ? try AdminAnswer.json(report).out : Self.text(report, data))
             } catch {
-                FileHandle.standardError.write(Data((Assembly.message(of: error) + "\n").utf8))
+                Failures.write(error)
                 throw ExitCode(ExitStatus.failed)
             }
         }
@@ -54,6 +54,7 @@ extension QueueCommand {
             }
             guard FileManager.default.fileExists(atPath: file.path) else {
                 throw AdminFailure(
+                    .noQueueFile,
                     "There is no queue \(file.path). After a start of this version, the queue is in the store. If that "
                         + "is not the gateway's data directory, name it with --data.")
             }

@@ -36,6 +36,7 @@ struct SidecarAdopt: SidecarAdminCommand {
         try await sidecar.decide(.adopt, about: peer.name)
         guard let own = sidecar.peers.own, own.deviceList.current.count > 1 else {
             throw AdminFailure(
+                .listFull,
                 "\(nick) could not be added: your list is full, or \(nick) already has a list with several devices.")
         }
         try sidecar.write([(peer.name, .adopted(own.deviceList))])
@@ -69,10 +70,11 @@ struct SidecarRevoke: SidecarAdminCommand {
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
         let own = sidecar.peers.own
         guard let id = UInt64(device, radix: 16).map({ DeviceID($0) }), own?.deviceList.identity(of: id) != nil else {
-            throw AdminFailure("You have no device \(device). See: pawl sidecar status.")
+            throw AdminFailure(.noSuchDevice, "You have no device \(device). See: pawl sidecar status.")
         }
         guard id != own?.device else {
-            throw AdminFailure("This is the device of this sidecar. Remove it with another device of yours.")
+            throw AdminFailure(
+                .ownDevice, "This is the device of this sidecar. Remove it with another device of yours.")
         }
         let words = "revoke \(device)"
         guard sidecar.gateway.confirmations.accept(confirm, for: words) else {

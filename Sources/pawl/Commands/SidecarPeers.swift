@@ -122,6 +122,7 @@ struct SidecarVerify: SidecarAdminCommand {
         if matches {
             guard peer.offered == nil else {
                 throw AdminFailure(
+                    .keysChanged,
                     "The keys of \(nick) have changed. Compare the number of the new ones (pawl sidecar verify \(nick)), then "
                         + "accept them (pawl sidecar accept \(nick)), then use --matches.")
             }
@@ -180,7 +181,7 @@ struct SidecarAccept: SidecarAdminCommand {
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
         let peer = try sidecar.peer(named: nick)
         guard let offered = peer.offered else {
-            throw AdminFailure("\(nick) has shown no new keys. See: pawl sidecar status.")
+            throw AdminFailure(.noNewKeys, "\(nick) has shown no new keys. See: pawl sidecar status.")
         }
         let words = "accept \(peer.name.text) \(offered.root)"
         guard sidecar.gateway.confirmations.accept(confirm, for: words) else {

@@ -57,7 +57,8 @@ struct SidecarPlain: SidecarAdminCommand {
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
         let found = try await sidecar.room(joined: room)
         guard found.report.isProtected else {
-            throw AdminFailure("You do not protect \(room): it gets plain text while a member has no sidecar.")
+            throw AdminFailure(
+                .notProtected, "You do not protect \(room): it gets plain text while a member has no sidecar.")
         }
         let words = "plain \(found.report.name)"
         guard sidecar.gateway.confirmations.accept(confirm, for: words) else {

@@ -37,6 +37,7 @@ struct StoreCommand: AsyncParsableCommand {
                 let store = try place.open()
                 guard try store.record(.ownDevices, name: RecordRow.network) == nil else {
                     throw AdminFailure(
+                        .directoryOfSidecar,
                         "The directory \(place.data) belongs to a sidecar, whose keys are for one network. For another network, "
                             + "start a sidecar with another --data.")
                 }
@@ -56,7 +57,7 @@ struct StoreCommand: AsyncParsableCommand {
                             + "[\(old)]. If it sets upstream.network, set it to \(name).")
                 }
             } catch {
-                FileHandle.standardError.write(Data((Assembly.message(of: error) + "\n").utf8))
+                Failures.write(error)
                 throw ExitCode(ExitStatus.failed)
             }
         }
@@ -82,7 +83,7 @@ struct StorePlace: ParsableArguments {
     /// - Throws: ``StoreError`` if it cannot be opened, or ``AdminFailure`` if there is none.
     func open() throws -> SQLiteStore {
         guard FileManager.default.fileExists(atPath: data + "/pawl.sqlite") else {
-            throw AdminFailure("There is no store in \(data). Name the gateway's data directory with --data.")
+            throw AdminFailure(.noStore, "There is no store in \(data). Name the gateway's data directory with --data.")
         }
         return try SQLiteStore.open(directory: data, key: key)
     }

@@ -1,7 +1,7 @@
 // What the service and the admin commands need of a chat protocol's gateway. Each protocol implements it once, and
 // `Assembly.fronts` lists it; commands do not ask which protocol it is.
 //
-// What a protocol without a feature answers stands below, once. A front implements the rest.
+// What a front without a feature answers stands below, once, in a protocol that the front names.
 
 import CommitLoop
 import DeviceDirectory
@@ -109,14 +109,14 @@ protocol ChatFront: Sendable {
     /// Requests that wait and are sent after the next start.
     func waitingWrites() async -> Int
     /// Why a request cannot be dropped; nil if it can.
-    func whyNotDropped(_ id: UInt64) throws -> String?
+    func whyNotDropped(_ id: UInt64) throws -> ActRefusal?
     /// Whether a request was sent to the backend, which may have done it.
     func isInFlight(_ id: UInt64) throws -> Bool
 
     /// Carries out an act on queued messages, audits it, and waits until it is stored.
     ///
     /// - Returns: why it was not done; nil if it was.
-    func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> String?
+    func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> ActRefusal?
     /// The ids of all dead requests.
     func deadRequests() throws -> [UInt64]
     /// Sends all dead requests again, and audits it.
@@ -177,28 +177,43 @@ extension ChatFront where Work.Job: DirectoryFrontJob {
     func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
 }
 
-// MARK: - A protocol without the feature
+// MARK: - A protocol without a feature
 
-/// No ALPN, no files of its own, no sidecar.
-extension ChatFront {
+// A front that has a feature implements its requirements. One without it names the protocol below, so that the compiler
+// reports a requirement that a front has neither answered nor declined.
+
+/// A front whose listeners negotiate no protocol by ALPN and use no files of their own.
+protocol PlainListeners: ChatFront {}
+
+extension PlainListeners {
     static var tlsProtocols: [String] { [] }
     static func checkFiles(_: PawlConfiguration) throws {}
+}
+
+protocol WithoutSidecar: ChatFront {}
+
+extension WithoutSidecar {
     static func sidecar(_: FrontParts) throws -> (parts: RoleParts, front: any ChatFront, server: any ChatServer) {
-        throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks \(chat.title) start: pawl serve.")
+        throw AdminFailure(
+            .noSidecar, "A sidecar speaks IRC. In front of a backend that speaks \(chat.title) start: pawl serve.")
     }
 }
 
-/// No devices of people's own.
-extension ChatFront {
+/// A front over which people publish no devices of their own.
+protocol WithoutOwnDevices: ChatFront {}
+
+extension WithoutOwnDevices {
     func revokeProofs(of _: AccountID, _: String) {}
     func change(_: DirectoryJob, _: [StoreChange]) throws {
-        throw AdminFailure("No devices of people's own can be published over \(Self.chat.title).")
+        throw AdminFailure(.noDirectory, "No devices of people's own can be published over \(Self.chat.title).")
     }
     var sealingDevices: Set<DeviceID> { [] }
 }
 
-/// Names as they are written, and no rooms.
-extension ChatFront {
+/// A front that compares names as they are written, and has no rooms.
+protocol WithExactNames: ChatFront {}
+
+extension WithExactNames {
     var foldsCase: Bool { false }
     func displayName(_ account: AccountID) -> String { account.roomName ?? account.name }
     func names() -> any NameResolver { ExactNames() }
@@ -208,39 +223,43 @@ extension ChatFront {
     func peopleCount(in _: String, _: [ObservationRow], among _: Set<AccountID>) -> Int { 0 }
 }
 
-/// No observations of its own, no metrics, no mapping.
-extension ChatFront {
+/// A front that collects no observations: its connections store theirs, or there are none.
+protocol WithoutObservations: ChatFront {}
+
+extension WithoutObservations {
     func takeObservations(at _: Int64) -> [StoreChange] { [] }
     func giveBack(_: [StoreChange]) {}
-    func addMetrics(to _: inout MetricsPage) async {}
+}
+
+protocol WithoutMapping: ChatFront {}
+
+extension WithoutMapping {
     func unmatchedRequests() throws -> [Unmatched.Row] {
         throw AdminFailure(
+            .noMapping,
             "The backend of this gateway speaks \(Self.chat.title), and has no mapping. This is for HTTP backends.")
     }
 }
 
-/// No queue: what is sealed is sent once.
-extension ChatFront {
-    private var noQueue: AdminFailure { AdminFailure("Over \(Self.chat.title) this gateway queues no requests.") }
+/// A front that sends what is sealed once.
+protocol WithoutQueue: ChatFront {}
+
+extension WithoutQueue {
+    private var noQueue: AdminFailure {
+        AdminFailure(.noQueue, "Over \(Self.chat.title) this gateway queues no requests.")
+    }
 
     func requestRows(states _: [RequestState], limit _: Int) async throws -> [RequestRow] { [] }
     func requestReport(_: UInt64) async throws -> RequestReport { throw noQueue }
     func trace(_: UInt64) async throws -> Trace.Report { throw noQueue }
     func waitingWrites() async -> Int { 0 }
-    func whyNotDropped(_: UInt64) throws -> String? { throw noQueue }
+    func whyNotDropped(_: UInt64) throws -> ActRefusal? { throw noQueue }
     func isInFlight(_: UInt64) throws -> Bool { false }
-    func carryOut(_: RequestAct.Kind, on _: Gateway) async throws -> String? { throw noQueue }
+    func carryOut(_: RequestAct.Kind, on _: Gateway) async throws -> ActRefusal? { throw noQueue }
     func deadRequests() throws -> [UInt64] { [] }
     func retryDead(on _: Gateway) async throws -> (retried: Int, refused: Int) { (0, 0) }
     func endPauses() async throws -> Int { 0 }
     func purgeDead(on _: Gateway) async throws -> Int { 0 }
-}
-
-/// Nothing that a reload changes, and nothing to end besides the connections.
-extension ChatFront {
-    func reload(_: PawlConfiguration) throws -> @Sendable () -> Void { {} }
-    func dismiss() {}
-    func close() async {}
 }
 
 /// The people and devices behind a gateway now.

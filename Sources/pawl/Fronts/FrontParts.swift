@@ -75,6 +75,7 @@ struct FrontParts {
     private func refuseUnprotected() throws {
         guard !tables.policies.snapshot.everyone.takesPart, !tables.latches.isEmpty else { return }
         throw AdminFailure(
+            .conversationsProtected,
             "\(tables.latches.count) conversations are protected, and the policy off would send them in the clear. Start "
                 + "with --policy observe, which keeps them protected, and reset them if that is meant: "
                 + "pawl conversations reset A B.")

@@ -21,7 +21,7 @@ extension IRCJob: DirectoryFrontJob {}
 ///
 /// Sessions store their observations themselves, connections prove their devices before envelopes of them come and pace
 /// themselves, and the gate refuses acts on requests that were sent.
-struct IRCFront: ChatFront {
+struct IRCFront: ChatFront, PlainListeners, WithoutMapping, WithoutObservations {
     typealias Thread = CommitThread<IRCParticipants>
 
     let thread: Thread
@@ -60,7 +60,10 @@ struct IRCFront: ChatFront {
     func conversation(_ first: String, with second: String?) throws -> ConversationID {
         let names = names()
         if let second { return ConversationID(names.account(first), names.account(second)) }
-        guard isRoomName(first) else { throw AdminFailure("Name both people, or one room with its prefix.") }
+        guard isRoomName(first) else {
+            throw AdminFailure(
+                .conversationNotNamed, "Name both people, or one room with its prefix.")
+        }
         return ConversationID(names.room(first), names.room(first))
     }
 
@@ -73,10 +76,10 @@ struct IRCFront: ChatFront {
 
     func checkNames(account: String?, room: String?) throws {
         if let account, let first = account.first, "#&+!".contains(first) {
-            throw AdminFailure("\(account) is the name of a room: use --room '\(account)'.")
+            throw AdminFailure(.nameOfRoom, "\(account) is the name of a room: use --room '\(account)'.")
         }
         if let room, !isRoomName(room) {
-            throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+            throw AdminFailure(.nameOfNoRoom, "\(room) is not the name of a room: give it with its prefix, as '#room'.")
         }
     }
 
@@ -211,7 +214,7 @@ struct IRCFront: ChatFront {
 
     /// - Throws: ``AdminFailure`` if this data directory has no such request.
     private func request(_ id: UInt64) throws -> Request {
-        guard let request = try store.request(id) else { throw AdminFailure(Notices.noRequest(id)) }
+        guard let request = try store.request(id) else { throw AdminFailure(.noSuchRequest(id)) }
         return request
     }
 
@@ -246,13 +249,18 @@ struct IRCFront: ChatFront {
         return "its turn: the connection is paced, and earlier messages are sent first"
     }
 
-    func whyNotDropped(_ id: UInt64) throws -> String? {
-        guard let request = try store.request(id) else { return Notices.noRequest(id) }
-        return request.state == .pending
-            ? nil : "Request \(id) is \(request.state.name): only a waiting one can be dropped."
+    func whyNotDropped(_ id: UInt64) throws -> ActRefusal? {
+        guard let request = try store.request(id) else { return .noSuchRequest(id) }
+        switch request.state {
+        case .pending: return nil
+        case .inFlight: return .inFlight(id)
+        case .done: return .done(id)
+        case .dead: return .dead(id, cause: request.reason)
+        case .cancelled: return .cancelled(id, cause: request.reason)
+        }
     }
 
-    func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> String? {
+    func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> ActRefusal? {
         var subject: Request?
         let detail: String
         switch kind {
@@ -298,7 +306,19 @@ struct IRCFront: ChatFront {
         return count
     }
 
-    // MARK: Configuration
+    /// What waits is in the store, and its sender's connection sends it.
+    func waitingWrites() async -> Int { 0 }
+    /// A request that was sent cannot be dropped, so no act needs this.
+    func isInFlight(_: UInt64) throws -> Bool { false }
+    /// Requests wait for connections and not for a time.
+    func endPauses() async throws -> Int { 0 }
+
+    // MARK: Configuration and end
+
+    /// Connections prove their devices before their envelopes are accepted.
+    var sealingDevices: Set<DeviceID> { [] }
+    func dismiss() {}
+    func close() async {}
 
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let settings = Self.settings(configuration, as: role, network: environment.settings.network)

@@ -21,9 +21,8 @@ extension JSONJob: DirectoryFrontJob {}
 
 /// The JSON side of a running gateway.
 ///
-/// Calls check the directory each time, so there are no proofs to revoke; an account has no connection that could be
-/// missing.
-struct JSONFront: ChatFront {
+/// An account has no connection that could be missing.
+struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
     typealias Thread = CommitThread<JSONParticipants>
 
     let thread: Thread
@@ -35,11 +34,14 @@ struct JSONFront: ChatFront {
     /// Nothing: a request over HTTP ends with its answer, and a WebSocket carries the backend's frames only.
     func notify(_: AccountID, _: String) {}
 
+    /// Nothing: each call checks the directory.
+    func revokeProofs(of _: AccountID, _: String) {}
+
     // MARK: Names
 
     func conversation(_ first: String, with second: String?) throws -> ConversationID {
         guard second == nil else {
-            throw AdminFailure("Name one conversation, as pawl conversations list shows it.")
+            throw AdminFailure(.conversationNotNamed, "Name one conversation, as pawl conversations list shows it.")
         }
         return .ofRoom(first)
     }
@@ -214,11 +216,11 @@ struct JSONFront: ChatFront {
 
     func waitingWrites() async -> Int { await writes.queue.report().depth }
 
-    func whyNotDropped(_ id: UInt64) throws -> String? { writes.whyNotDropped(try writes.request(id)) }
+    func whyNotDropped(_ id: UInt64) throws -> ActRefusal? { writes.whyNotDropped(try writes.request(id)) }
 
     func isInFlight(_ id: UInt64) throws -> Bool { try writes.request(id).state == .inFlight }
 
-    func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> String? {
+    func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> ActRefusal? {
         switch kind {
         case .hold(.account(let account)):
             if let refusal = hold(.account(account), true, on: gateway) { return refusal }
@@ -237,14 +239,14 @@ struct JSONFront: ChatFront {
     /// Holds or releases all writes of an account. The hold is stored; its writes obey at once.
     ///
     /// - Returns: why it was not done; nil if it was.
-    private func hold(_ scope: RequestScope, _ isHeld: Bool, on gateway: Gateway) -> String? {
+    private func hold(_ scope: RequestScope, _ isHeld: Bool, on gateway: Gateway) -> ActRefusal? {
         let wasHeld = gate.holds.contains(scope)
-        guard isHeld || wasHeld else { return "Nothing of this account is held." }
+        guard isHeld || wasHeld else { return .nothingHeld }
         let change = isHeld ? scope.held(at: SystemClock.now().wall) : scope.released
         do {
             try gateway.commit([change, gateway.audit("queue.\(isHeld ? "hold" : "release")", scope.name)])
         } catch {
-            return "The store could not be written, so nothing has changed. Check the disk."
+            return .notStored
         }
         if isHeld { _ = gate.hold(scope) } else { gate.release(scope) }
         return nil

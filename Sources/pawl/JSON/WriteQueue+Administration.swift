@@ -37,8 +37,7 @@ extension WriteQueue {
     /// - Throws: ``AdminFailure`` if there is no such write.
     func request(_ id: UInt64) throws -> QueuedRequest {
         guard let request = try queue.request(number: id) else {
-            throw AdminFailure(
-                "There is no request \(id) at this gateway. Done ones are kept for a day; see: pawl queue list.")
+            throw AdminFailure(.noSuchRequest(id))
         }
         return request
     }
@@ -54,26 +53,25 @@ extension WriteQueue {
     }
 
     /// Why a write cannot be dropped; nil if it waits or is in flight, because its answer may never come.
-    func whyNotDropped(_ request: QueuedRequest) -> String? {
+    func whyNotDropped(_ request: QueuedRequest) -> ActRefusal? {
         request.state == .inFlight ? nil : whyNotWaiting(request)
     }
 
     /// Why a write cannot be held or released; nil if it waits.
-    func whyNotWaiting(_ request: QueuedRequest) -> String? {
+    func whyNotWaiting(_ request: QueuedRequest) -> ActRefusal? {
         switch request.state {
         case .pending: nil
-        case .inFlight:
-            "Request \(request.id) has been sent to the backend, and its answer is awaited: it cannot be taken back."
-        case .done: "Request \(request.id) is done already."
-        case .dead: "Request \(request.id) is dead already: \(request.cause ?? "no reason is known")"
-        case .cancelled: "Request \(request.id) is given up already: \(request.cause ?? "no reason is known")"
+        case .inFlight: .inFlight(request.id)
+        case .done: .done(request.id)
+        case .dead: .dead(request.id, cause: request.cause)
+        case .cancelled: .cancelled(request.id, cause: request.cause)
         }
     }
 
     /// Performs an act on one write.
     ///
     /// - Returns: why the act was refused; nil if it was done.
-    func carryOut(_ kind: RequestAct.Kind) async throws -> String? {
+    func carryOut(_ kind: RequestAct.Kind) async throws -> ActRefusal? {
         do {
             switch kind {
             case .drop(let id):
@@ -82,37 +80,29 @@ extension WriteQueue {
                 try await queue.cancel(request.token, cause: Self.droppedReason)
             case .retry(let id):
                 let request = try request(id)
-                guard request.state != .cancelled else {
-                    return
-                        "Request \(id) was given up for good: \(request.cause ?? "") Its sender has to write it again."
-                }
-                guard request.state == .dead else {
-                    return "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is "
-                        + "sent again."
-                }
+                guard request.state != .cancelled else { return .cancelled(id, cause: request.cause) }
+                guard request.state == .dead else { return .notDead(id, request.state) }
                 try await revive(request)
             case .purge(let id):
                 let request = try request(id)
-                guard request.state == .dead else {
-                    return "Request \(id) is \(request.state.name): only a dead one can be removed."
-                }
+                guard request.state == .dead else { return .notDead(id, request.state) }
                 try await queue.purge(request.token)
             case .hold(.request(let id)), .release(.request(let id)):
                 let request = try request(id)
                 if let why = whyNotWaiting(request) { return why }
                 let isHold = if case .hold = kind { true } else { false }
-                guard isHold || request.isHeld else { return "Request \(id) itself is not held." }
+                guard isHold || request.isHeld else { return .notHeld(id) }
                 try await queue.hold(request.token, isHold)
             case .hold(.account(let account)): try await queue.hold(tenant: account.text)
             case .release(.account(let account)): try await queue.hold(tenant: account.text, false)
             }
             return nil
         } catch let error as QueueActError {
-            return "\(error)"
+            return .queue(error)
         } catch let error as QueueError {
-            return "\(error)"
+            return .store("\(error)")
         } catch let error as QueueStoreError {
-            return error.message
+            return .store(error.message)
         }
     }
 

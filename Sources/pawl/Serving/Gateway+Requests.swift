@@ -13,7 +13,7 @@ extension Gateway {
     /// Carries out an act on queued messages, and waits until it is stored.
     ///
     /// - Returns: why it was not done; nil if it was.
-    func carryOut(_ kind: RequestAct.Kind) async throws -> String? { try await front.carryOut(kind, on: self) }
+    func carryOut(_ kind: RequestAct.Kind) async throws -> ActRefusal? { try await front.carryOut(kind, on: self) }
 }
 
 extension RequestAct.Kind {

@@ -83,7 +83,7 @@ final class Gateway: Sendable {
                 published: deviceOwners.reduce(0) { $0 + $1.entry.published.count },
                 connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
         } catch {
-            throw AdminFailure(storeProblem ?? error.message)
+            throw storeProblem.map { AdminFailure(.notStored, $0) } ?? AdminFailure(error)
         }
         try await front.complete(&report)
         if let problem = storeProblem {

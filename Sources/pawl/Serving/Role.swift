@@ -53,6 +53,7 @@ extension Gateway {
         case .sidecar(let peers, let front): return Sidecar(gateway: self, peers: peers, front: front)
         case .front:
             throw AdminFailure(
+                .isGateway,
                 "This is a gateway, not a sidecar: name the sidecar's directory with --data. Here: pawl devices list.")
         }
     }
@@ -61,7 +62,9 @@ extension Gateway {
     func directory() throws -> DirectoryCache {
         switch parts {
         case .front(let directory): return directory
-        case .sidecar: throw AdminFailure("This is a sidecar, which has no directory. Here: pawl sidecar status.")
+        case .sidecar:
+            throw AdminFailure(
+                .isSidecar, "This is a sidecar, which has no directory. Here: pawl sidecar status.")
         }
     }
 

@@ -38,9 +38,11 @@ enum RoleRecord {
         case (.front, nil): return try front(upstream, store, hosted: hosted, directory: directory, now: now)
         case (.front, _?):
             throw AdminFailure(
+                .directoryOfSidecar,
                 "This data directory belongs to a sidecar. Start it with pawl sidecar, or name another with --data.")
         case (.sidecar, _) where try hosted || store.record(.network, name: RecordRow.network) != nil:
             throw AdminFailure(
+                .directoryOfGateway,
                 "This data directory belongs to a gateway, which holds other people's devices. Name another with --data."
             )
         case (.sidecar, let row): return try sidecar(upstream, row, store)
@@ -59,10 +61,7 @@ enum RoleRecord {
         }
         let recorded = try recordedProtocol(in: store, directory)
         if let holder = try recorded ?? protocolOfContents(store), holder != chat {
-            throw AdminFailure(
-                "The data directory \(directory) belongs to a gateway in front of a backend that speaks \(holder.title), "
-                    + "and the backend in upstream.url speaks \(chat.title). Messages that wait for one cannot be sent to "
-                    + "the other. Name another directory with --data.")
+            throw otherProtocol(directory, holder: holder, configured: chat)
         }
         let row = RecordRow(kind: .network, name: chatProtocol, value: Array(chat.stored.utf8))
         let change: [StoreChange] = recorded == nil ? [.putRecord(row)] : []
@@ -83,6 +82,14 @@ enum RoleRecord {
         return Network(name: name, notice: notice)
     }
 
+    static func otherProtocol(_ directory: String, holder: ChatProtocol, configured: ChatProtocol) -> AdminFailure {
+        AdminFailure(
+            .otherProtocol,
+            "The data directory \(directory) belongs to a gateway in front of a backend that speaks \(holder.title), "
+                + "and the backend in upstream.url speaks \(configured.title). Messages that wait for one cannot be sent "
+                + "to the other. Name another directory with --data.")
+    }
+
     private static func sidecar(
         _ upstream: PawlConfiguration.Upstream, _ row: RecordRow?, _ store: any Store
     ) throws -> Network {
@@ -95,6 +102,7 @@ enum RoleRecord {
         let known = String(decoding: row.value, as: UTF8.self)
         guard known == name else {
             throw AdminFailure(
+                .otherNetwork,
                 "This data directory is for the network \(known), and the keys in it are pinned by names there. Name "
                     + "another one with --data for \(name), or set upstream.network to \(known) if only its address "
                     + "has changed.")
@@ -114,6 +122,7 @@ enum RoleRecord {
         guard let row = try store.record(.network, name: chatProtocol) else { return nil }
         guard let chat = Assembly.protocols.first(where: { Array($0.stored.utf8) == row.value }) else {
             throw AdminFailure(
+                .unknownProtocol,
                 "The data directory \(directory) belongs to a gateway for a chat protocol that this version does not know. "
                     + "Start the newer pawl that wrote it, or name another directory with --data.")
         }
@@ -145,6 +154,7 @@ enum RoleRecord {
 
     private static func mismatch(_ known: String, _ wanted: String, _ directory: String) -> AdminFailure {
         AdminFailure(
+            .otherNetwork,
             """
             The store in \(directory) is for the network \(known), and upstream.network says \(wanted). A message that was \
             sealed under one name cannot be opened under another.
@@ -160,6 +170,6 @@ extension Store {
     ///
     /// - Throws: ``StoreError``, or ``AdminFailure`` if the store rejects a change.
     func commitAsOne(_ changes: [StoreChange]) throws {
-        for case let failure? in try commit([changes]) { throw AdminFailure(failure.message) }
+        for case let failure? in try commit([changes]) { throw AdminFailure(failure) }
     }
 }

@@ -21,7 +21,7 @@ struct Running {
         do {
             configuration = try load()
         } catch let error as ConfigurationError {
-            FileHandle.standardError.write(Data("\(error)\n".utf8))
+            Failures.write(error)
             throw ExitCode(ExitStatus.configuration)
         }
         LoggingSystem.bootstrap { label in
@@ -36,7 +36,7 @@ struct Running {
             assembled = try Assembly.assemble(
                 configuration, as: role, logger: logger, reload: load, requestStop: { stop.send() })
         } catch {
-            FileHandle.standardError.write(Data("pawl does not start: \(Assembly.message(of: error))\n".utf8))
+            Failures.write(error, after: "pawl does not start: ")
             // A wrong mapping is a wrong configuration: starting again does not help.
             throw ExitCode(error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed)
         }
@@ -55,7 +55,7 @@ struct Running {
         do {
             try await group.run()
         } catch {
-            FileHandle.standardError.write(Data("pawl stopped: \(Assembly.message(of: error))\n".utf8))
+            Failures.write(error, after: "pawl stopped: ")
             throw ExitCode(ExitStatus.failed)
         }
     }

@@ -24,6 +24,7 @@ struct Sidecar: Sendable {
     func peer(named name: String) throws -> Peer {
         guard let peer = peers.all.first(where: { $0.name.displayName.lowercased() == name.lowercased() }) else {
             throw AdminFailure(
+                .noKeys,
                 "No keys of \(name) are known. If you have just written to each other, wait some seconds until both sides "
                     + "report that keys were exchanged. See: pawl sidecar status.")
         }
@@ -32,7 +33,9 @@ struct Sidecar: Sendable {
 
     /// Returns the number that two people compare, of the first keys of both device lists.
     func safetyNumber(with deviceList: DeviceList) throws -> SafetyNumber {
-        guard let own = peers.own else { throw AdminFailure("The sidecar has no device yet. Start it again.") }
+        guard let own = peers.own else {
+            throw AdminFailure(.noOwnDevice, "The sidecar has no device yet. Start it again.")
+        }
         return own.deviceList.safetyNumber(with: deviceList)
     }
 
@@ -51,7 +54,8 @@ struct Sidecar: Sendable {
         ])
         try await front.drain()
         guard let own = peers.own, own.deviceList.identity(of: device) == nil else {
-            throw AdminFailure("The device could not be removed: the list is at its limit. Start again with a new one.")
+            throw AdminFailure(
+                .listFull, "The device could not be removed: the list is at its limit. Start again with a new one.")
         }
         try? write(peers.all.map { ($0.name, .acknowledge(own.deviceList)) })
     }
@@ -68,7 +72,8 @@ struct Sidecar: Sendable {
     /// - Throws: ``AdminFailure`` if no client is connected.
     func write(_ controlMessages: [(to: AccountID, message: ControlMessage)]) throws {
         guard let connection = front.environment.roster.entries.first?.connection else {
-            throw AdminFailure("Connect a client to this sidecar first: the message goes over its connection.")
+            throw AdminFailure(
+                .noClient, "Connect a client to this sidecar first: the message goes over its connection.")
         }
         front.thread.send(
             controlMessages.map {
@@ -122,6 +127,7 @@ struct Sidecar: Sendable {
         let folded = ExactText(front.names().room(name).roomName ?? name)
         guard let found = try await rooms().first(where: { ExactText($0.report.name) == folded }) else {
             throw AdminFailure(
+                .notInRoom,
                 "No client of this sidecar is in \(name). Join it, then try again. See: pawl sidecar status.")
         }
         return found
@@ -141,6 +147,7 @@ struct Sidecar: Sendable {
         }
         defer { deadline.cancel() }
         for await isStored in answers where isStored { return }
-        throw AdminFailure("The decision could not be stored, or the client has just disconnected. Try again.")
+        throw AdminFailure(
+            .notStored, "The decision could not be stored, or the client has just disconnected. Try again.")
     }
 }

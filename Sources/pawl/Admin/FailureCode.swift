@@ -1,0 +1,105 @@
+// Codes of failures. Scripts and tests compare them; the texts beside them are for people, and change.
+
+import Foundation
+import NIOSupport
+import Outbox
+import PawlConfiguration
+import RequestQueue
+import StorePort
+
+/// The code of a failure of a command. The raw values never change.
+enum FailureCode: String, CaseIterable, Sendable {
+    // The command
+    case notACommand = "not-a-command"
+    case commandTooLong = "command-too-long"
+    case notOverTheSocket = "not-over-the-socket"
+    case wrongUsage = "wrong-usage"
+    case wrongInterval = "wrong-interval"
+    case tooManyWatchers = "too-many-watchers"
+    case slowReader = "slow-reader"
+    case noGateway = "no-gateway"
+    // The role and the protocol
+    case isGateway = "is-gateway"
+    case isSidecar = "is-sidecar"
+    case noSidecar = "no-sidecar"
+    case noDirectory = "no-directory"
+    case noMapping = "no-mapping"
+    case noQueue = "no-queue"
+    // Names
+    case conversationNotNamed = "conversation-not-named"
+    case nameOfRoom = "name-of-room"
+    case nameOfNoRoom = "name-of-no-room"
+    case nameWithSpace = "name-with-space"
+    case unknownAccount = "unknown-account"
+    case nickWithoutAccount = "nick-without-account"
+    case unknownRoom = "unknown-room"
+    case noSuchPolicy = "no-such-policy"
+    case noSuchState = "no-such-state"
+    case noSuchDevice = "no-such-device"
+    case noDevices = "no-devices"
+    case notInRoom = "not-in-room"
+    // Policies and protection
+    case conversationsProtected = "conversations-protected"
+    case everyonesPolicy = "everyones-policy"
+    case noOwnPolicy = "no-own-policy"
+    case notProtected = "not-protected"
+    // A sidecar's keys
+    case noKeys = "no-keys"
+    case noOwnDevice = "no-own-device"
+    case ownDevice = "own-device"
+    case keysChanged = "keys-changed"
+    case noNewKeys = "no-new-keys"
+    case listFull = "list-full"
+    case noClient = "no-client"
+    // Files and directories
+    case relativePath = "relative-path"
+    case noStore = "no-store"
+    case noQueueFile = "no-queue-file"
+    case sampleUnreadable = "sample-unreadable"
+    case configurationRefused = "configuration-refused"
+    case certificateUnusable = "certificate-unusable"
+    case authoritiesUnusable = "authorities-unusable"
+    case directoryOfSidecar = "directory-of-sidecar"
+    case directoryOfGateway = "directory-of-gateway"
+    case otherProtocol = "other-protocol"
+    case unknownProtocol = "unknown-protocol"
+    case otherNetwork = "other-network"
+    case notStored = "not-stored"
+    case cannotListen = "cannot-listen"
+}
+
+extension FailureCode {
+    /// The code of an error that the program reports; nil if it has none.
+    static func of(_ error: any Error) -> String? {
+        switch error {
+        case let error as AdminFailure: error.code
+        case let error as StoreError: error.code
+        case let error as QueueStoreError: error.isDamage ? "queue-damaged" : "queue-unavailable"
+        case is ConfigurationError: Self.configurationRefused.rawValue
+        case is ListenFailure: Self.cannotListen.rawValue
+        default: nil
+        }
+    }
+}
+
+/// Writes failures to standard error: the text, and the code in a line of its own.
+enum Failures {
+    static func write(_ text: String, code: String?) {
+        let line = code.map { "\ncode: \($0)" } ?? ""
+        FileHandle.standardError.write(Data("\(text)\(line)\n".utf8))
+    }
+
+    static func write(_ error: any Error, after prefix: String = "") {
+        write(prefix + Assembly.message(of: error), code: FailureCode.of(error))
+    }
+}
+
+/// A failure with a message for the operator.
+struct AdminFailure: Error {
+    let code: String
+    let message: String
+
+    init(_ code: FailureCode, _ message: String) { (self.code, self.message) = (code.rawValue, message) }
+    init(_ refusal: ActRefusal) { (code, message) = (refusal.code, refusal.text) }
+    init(_ error: StoreError) { (code, message) = (error.code, error.message) }
+}
