@@ -104,7 +104,7 @@ import Vault
         let body = envelope.split(separator: " :").last ?? ""
         // Bob's own connection repeats what alice's device has sealed.
         if let connection = second.front { front.send(connection, "PRIVMSG alice :\(body)") }
-        #expect(second.read.contains { $0.contains("sealed by another device") })
+        #expect(second.read.contains { $0.contains(Notices.otherDevice) })
     }
 
     @Test func aLegacyConnectionOfACapableAccountIsNotified() {
@@ -120,7 +120,7 @@ import Vault
         front.backend.send(
             phone.id, ":alice!a@host.test PRIVMSG bob :" + String(body.split(separator: " :").last ?? ""))
         front.settle()
-        #expect(phone.read.contains { $0.contains("has sent an encrypted message to another device of yours") })
+        #expect(phone.read.contains { $0.contains(Notices.forOtherDevice(from: "alice")) })
         #expect(!phone.read.contains { $0.contains("?PAWL") })
     }
 
@@ -216,7 +216,7 @@ import Vault
         alice.send(first, "PRIVMSG bob :secret two")
         #expect(!client.read.contains { $0.contains("secret two") })
         mallory.send(client, "PRIVMSG alice :it is me, bob")
-        #expect(first.read.contains { $0.contains("shows keys that are not the ones you know") })
+        #expect(first.wasNotified(Notices.changedKeys("bob")))
         #expect(!texts(first).contains { $0.contains("it is me") })
         alice.send(first, "PRIVMSG bob :secret three")
         #expect(first.read.contains { $0.contains("pawl sidecar accept bob") })

@@ -175,7 +175,7 @@ import Testing
         world.backendReturns()
         if leaves { alice = login(world, "alice") }
         world.advance(seconds: 5)
-        let notices = alice.read.filter { $0.contains("waited for too long") }
+        let notices = alice.read.filter { $0.contains(" 531 ") }
         #expect(notices.count == 2)
         #expect(notices.contains { $0.hasSuffix(" 531 alice bob :" + Notices.expired(2, target: "bob")) })
         #expect(notices.contains { $0.hasSuffix(" 531 alice #room :" + Notices.expired(1, target: "#room")) })

@@ -110,7 +110,7 @@ import Vault
         #expect(people.allSatisfy { $0.read.count { $0.hasPrefix(words) } == 1 })
         // Written before it could be read: it goes nowhere, and the room reads why the next one will.
         for text in ["secret two", "secret three"] { send(0, text) }
-        #expect(people[0].read.count { $0.contains(" 404 ") && $0.contains("have just stopped being encrypted") } == 2)
+        #expect(people[0].read.count { $0.contains(" 404 ") && $0.contains(Notices.roomJustPlain("#room")) } == 2)
         #expect(!alice.canary.contains("secret"))
         for reader in [people[1], people[2], dave] {
             #expect(reader.read.count { $0.contains("NOTICE #room :?PAWL? Not encrypted from now on") } == 1)
@@ -274,7 +274,7 @@ import Vault
         bob.settle()
     }
 
-    private var requests: Int { people[0].read.count { $0.contains("asks you to protect") } }
+    private var requests: Int { people[0].read.count { $0.contains(Notices.asks("bob", .protect, "#room")) } }
 
     @Test func aRequestCountsOnceForItsRoomItsNetworkAndItsSigner() throws {
         send(1, "secret one")
@@ -393,7 +393,7 @@ import Vault
         alice.backend.relay = { $0.contains("NOTICE bob") ? [] : [$0] }
         send(0, "secret one")
         alice.backend.relay = { [$0] }
-        #expect(people[1].read.contains { $0.contains("the key for this room has not arrived") })
+        #expect(people[1].read.contains { $0.contains(Notices.failure(.keyMissing, from: "alice") ?? "") })
         send(0, "secret two")
         #expect(texts(people[1]) == ["[e2e] secret two"])
     }

@@ -109,7 +109,7 @@ import Vault
         world.send(members[0], "PRIVMSG #room :behind the gateway")
         #expect(members[1].texts.last == "behind the gateway")
         #expect(carol.messages.allSatisfy { !$0.contains("behind the gateway") })
-        #expect(carol.messages.contains { $0.contains("?PAWL") && $0.contains("Connect through the gateway") })
+        #expect(carol.messages.contains { $0.contains("?PAWL" + Notices.announcement()) })
         func outsiders() -> [String] {
             world.environment.rooms.outsiders { world.environment.roster.owner(ofFoldedNick: $0) != nil }
                 .map { "\($0.nick) in \($0.room)" }

@@ -56,7 +56,7 @@ import Testing
     @Test func whoWritesUnderAnOddNameIsNotRead() throws {
         let world = try Self.world(.hosted, odd: #"{"text":"the canary sings","kept":1}"#, from: "e\u{2003}ve")
         let read = try #require(world.send("GET", "/c/all", as: "t-bob"))
-        #expect(read["messages[1].data.text"] == "A message was withheld: the gateway cannot read it.")
+        #expect(read["messages[1].data.text"] == Notices.withheldUnread)
         #expect(read["messages[1].data.kept"] == "1")
         #expect(read["messages[2].data.text"] == "sealed")
     }

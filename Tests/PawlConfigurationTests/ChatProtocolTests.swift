@@ -17,10 +17,10 @@ import Testing
 
     private func refusal(
         _ upstream: String, mapping: String? = nil, protocols: [ChatProtocol] = [.irc, telnet]
-    ) throws -> String {
+    ) throws -> ConfigurationError {
         try #require(throws: ConfigurationError.self) {
             try load(upstream, mapping: mapping, protocols: protocols)
-        }.description
+        }
     }
 
     @Test func aProtocolHasThreeSchemes() throws {
@@ -31,18 +31,23 @@ import Testing
         let insecure = try load("telnet+insecure://chat.example:24").upstream.url
         #expect(insecure.scheme == .init(Self.telnet, .insecure) && insecure.port == 24 && !insecure.isEncrypted)
         #expect("\(insecure)" == "telnet+insecure://chat.example:24")
-        #expect(try refusal("telnet://chat.example").contains("write `telnets://` for TLS, or `telnet+insecure://`"))
+        let refused = try refusal("telnet://chat.example")
+        #expect(refused.problems.map(\.code) == [.wrongValue])
+        // The remedy is in the protocol's own schemes.
+        #expect(refused.description.contains("`telnets://`") && refused.description.contains("`telnet+insecure://`"))
     }
 
     @Test func aProtocolThatIsNotListedIsUnknown() throws {
-        #expect(try refusal("telnet://127.0.0.1", protocols: [.irc]).contains("whose scheme is not known"))
+        // In `listen` and in `upstream.url`.
+        let codes = try refusal("telnet://127.0.0.1", protocols: [.irc]).problems.map(\.code)
+        #expect(codes == [.wrongValue, .wrongValue])
     }
 
     @Test func bothSidesUseOneProtocol() throws {
-        #expect(try refusal("irc://127.0.0.1").contains("both must use the same protocol"))
+        #expect(try refusal("irc://127.0.0.1").problems.map(\.code) == [.conflict])
     }
 
     @Test func aMappingIsForProtocolsThatUseOne() throws {
-        #expect(try refusal("telnet://127.0.0.1", mapping: "m").contains("which a Telnet backend does not use"))
+        #expect(try refusal("telnet://127.0.0.1", mapping: "m").problems.map(\.code) == [.conflict])
     }
 }
