@@ -54,6 +54,7 @@ extension UInt64 {
 ///     +pawl/react=REFERENCE        a reaction, its characters in +pawl/with=BASE64, or none to take it back
 ///     +pawl/received=IDS           ids of the recipient's messages, separated by commas
 ///     +pawl/read=IDS
+///     +pawl/signal=KIND            the text is for the app's code and not for people; the timer is its lifetime
 package struct ChatContent: Equatable, Sendable {
     /// Ours: bytes of all tags; sixteen ids of receipts and all other tags fit.
     static let tagLimit = 1024
@@ -61,6 +62,8 @@ package struct ChatContent: Equatable, Sendable {
     package static let receiptLimit = 16
     /// Ours: bytes of one reaction. A family of emoji has 25.
     package static let reactionLimit = 64
+    /// Ours: bytes of the kind of a signal: letters, digits and hyphens.
+    package static let signalKindLimit = 16
     /// Ours: bytes of one text. A padded body with its tags has a length of two bytes.
     package static let textLimit = 60_000
 
@@ -72,6 +75,8 @@ package struct ChatContent: Equatable, Sendable {
         case react(MessageReference, with: String?)
         case received([MessageID])
         case read([MessageID])
+        /// For the other side's code: it is not kept in the history, and people do not see it.
+        case signal(kind: String)
     }
 
     package var act: Act
@@ -104,6 +109,7 @@ package struct ChatContent: Equatable, Sendable {
             if let characters { tags.append("with=\(Self.base64(characters))") }
         case .received(let ids): tags.append("received=\(Self.list(ids))")
         case .read(let ids): tags.append("read=\(Self.list(ids))")
+        case .signal(let kind): tags.append("signal=\(kind)")
         }
         return Body(
             kind: hasText ? .text : .tagsOnly, tags: Array(tags.map { "+pawl/" + $0 }.joined(separator: ";").utf8),
@@ -114,8 +120,17 @@ package struct ChatContent: Equatable, Sendable {
     private var hasText: Bool {
         switch act {
         case .text, .edit: true
-        case .delete, .react, .received, .read: false
+        case .delete, .react, .received, .read, .signal: false
         }
+    }
+
+    /// Whether the body has text that people do not see.
+    private var hasHiddenText: Bool { if case .signal = act { true } else { false } }
+
+    /// Whether a text names a kind of signals.
+    package static func isSignalKind(_ text: some StringProtocol) -> Bool {
+        (1...signalKindLimit).contains(text.utf8.count)
+            && text.utf8.allSatisfy { (0x61...0x7A).contains($0) || (0x30...0x39).contains($0) || $0 == 0x2D }
     }
 
     private static func list(_ ids: [MessageID]) -> String { ids.map(\.name).joined(separator: ",") }
@@ -147,9 +162,13 @@ package struct ChatContent: Equatable, Sendable {
         }
         if let value = tags["received"] { acts.append(.received(try Self.ids(value))) }
         if let value = tags["read"] { acts.append(.read(try Self.ids(value))) }
+        if let value = tags["signal"] {
+            guard Self.isSignalKind(value) else { throw .malformed }
+            acts.append(.signal(kind: value))
+        }
         guard acts.count <= 1 else { throw .malformed }
         self.init(acts.first ?? .text, text: text, writtenAt: now)
-        guard hasText == (body.kind == .text), hasText || text.isEmpty else { throw .malformed }
+        guard hasText == (body.kind == .text), hasText || hasHiddenText || text.isEmpty else { throw .malformed }
         if let value = tags["at"] { writtenAt = try Self.number(value) }
         recipient = try tags["to"].map { value throws(EnvelopeError) in try Self.text(value) }
         timer = try tags["timer"].map { value throws(EnvelopeError) in try Self.number(value) }

@@ -25,9 +25,39 @@ package struct SendJob: Sendable {
     }
 }
 
+/// A message for the code of the other side, such as the offer of a call: sealed as a text is, and not kept.
+package struct SignalJob: Sendable {
+    /// The name of the other person; the person's own for their other devices.
+    package var user: String
+    /// Nil for all devices of the person.
+    package var device: DeviceID?
+    /// See ``ChatContent/isSignalKind(_:)``.
+    package var kind: String
+    /// At most ``ChatContent/textLimit`` bytes.
+    package var text: String
+    /// It is dropped unless it is sent in time, and by the recipient unless it comes in time. In seconds.
+    package var lifetime: Int64
+
+    package init(to user: String, device: DeviceID? = nil, kind: String, text: String, lifetime: Int64) {
+        (self.user, self.device, self.kind, self.text, self.lifetime) = (user, device, kind, text, lifetime)
+    }
+}
+
+/// A signal that has come.
+package struct ReceivedSignal: Sendable, Equatable {
+    /// The name of the sender; the person's own for a signal of their other device.
+    package var user: String
+    package var device: DeviceID
+    package var kind: String
+    package var text: String
+    /// In milliseconds since 1970, by the sender's clock.
+    package var writtenAt: Int64
+}
+
 /// A job. Jobs take effect in their order. The reply goes to the ticket, after the commit.
 package enum MessengerJob: Sendable {
     case send(ticket: UInt64, SendJob)
+    case signal(ticket: UInt64, SignalJob)
     /// An envelope has come from the server. The reply is the acknowledgement.
     ///
     /// - Parameter hasKeys: whether the sender's published keys were read for this envelope.
@@ -100,6 +130,8 @@ package struct Attempt: Sendable {
     package var id: UInt64
     package var lease: UInt64
     package var call: Call
+    /// The call is not made after this time, in milliseconds since 1970; nil for a call that does not become useless.
+    package var expires: Int64?
 }
 
 /// Why a job was not done.
@@ -107,7 +139,8 @@ package enum MessengerRefusal: Error, Sendable, Equatable {
     /// The store failed; nothing has changed.
     case notCommitted
     case tooLong
-    /// The other person has published no keys, and an unprotected message is not allowed.
+    /// The other person has published no keys, and an unprotected message is not allowed; or the signal is for a device
+    /// that is not listed.
     case keysMissing
     /// The message that it is about is not in the chat, or is somebody else's.
     case unknownMessage
@@ -151,6 +184,7 @@ package enum MessengerEvent: Sendable {
     case withheld(String)
     /// The person's own list has changed.
     case ownDevices(DeviceList)
+    case signal(ReceivedSignal)
 }
 
 /// A reply to a ticket, or what the transport is to do, or an event.

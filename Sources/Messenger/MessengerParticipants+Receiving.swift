@@ -101,6 +101,9 @@ extension MessengerParticipants {
         _ content: ChatContent, _ envelope: Envelope, from owner: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let isOwn = owner == .own
+        if case .signal(let kind) = content.act {
+            return receive(content, kind, of: envelope.sender, from: isOwn ? account : owner.name, now, &unit)
+        }
         // A copy of the person's other device names the chat.
         guard !isOwn || content.recipient != nil else { throw OpenError(reason: .malformed) }
         let chat = isOwn ? AccountID.services(content.recipient ?? account) : owner
@@ -122,7 +125,23 @@ extension MessengerParticipants {
         case .received(let ids): if !isOwn { try take(ids, isRead: false, from: chat, &unit) }
         case .read(let ids):
             if isOwn { try readElsewhere(ids, in: chat, &unit) } else { try take(ids, isRead: true, from: chat, &unit) }
+        case .signal: break
         }
+    }
+
+    /// Ours: how far two people's clocks may differ, in milliseconds.
+    static let clockTolerance: Int64 = 30_000
+
+    /// Reports a signal after the commit, unless it comes too late.
+    private func receive(
+        _ content: ChatContent, _ kind: String, of device: DeviceID, from user: String, _ now: Timestamp,
+        _ unit: inout Unit
+    ) {
+        let lifetime = (content.timer ?? 0) * 1000
+        guard now.wall - content.writtenAt <= lifetime + Self.clockTolerance else { return }
+        let signal = ReceivedSignal(
+            user: user, device: device, kind: kind, text: content.text, writtenAt: content.writtenAt)
+        report(.signal(signal), &unit)
     }
 
     private mutating func receive(

@@ -44,7 +44,7 @@ extension MessengerParticipants {
                 throw MessengerRefusal.tooLong
             }
             return try change(message, job, id, now, &unit)
-        case .received, .read: throw MessengerRefusal.unknownMessage
+        case .received, .read, .signal: throw MessengerRefusal.unknownMessage
         }
     }
 
@@ -83,7 +83,7 @@ extension MessengerParticipants {
         case .edit: (message.text, message.isEdited) = (job.text, true)
         case .delete: message.delete()
         case .react(_, let characters): message.react(isOwn: true, with: characters)
-        case .text, .received, .read: break
+        case .text, .received, .read, .signal: break
         }
         try put(message, &unit)
         report(.changed(message), &unit)
@@ -164,7 +164,7 @@ extension MessengerParticipants {
     /// Seals a body in one envelope and queues it.
     mutating func seal(
         _ body: Body, _ id: MessageID, for recipients: [OwnDevice.Recipient], _ chat: AccountID, _ sequence: UInt64?,
-        _ now: Timestamp, _ unit: inout Unit
+        expires: Int64? = nil, _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let padded = body.bytes(paddedTo: Content.paddedLength(of: body.length))
         let envelope = try own.seal(padded, id, for: recipients, in: vault, &unit.shared)
@@ -172,7 +172,8 @@ extension MessengerParticipants {
             let isOwn = own.deviceList.identity(of: recipient.device) != nil
             return Attempt.Recipient(user: isOwn ? account : chat.name, device: recipient.device)
         }
-        try enqueue(.envelope(envelope.bytes, to: names, message: id, sequence: sequence), now, &unit)
+        try enqueue(
+            .envelope(envelope.bytes, to: names, message: id, sequence: sequence, expires: expires), now, &unit)
     }
 
     /// Queues a call; it is sent after the commit.
@@ -193,12 +194,40 @@ extension MessengerParticipants {
             RaisedLatch(conversation: conversation, account: .own, peer: chat, protection: .device), now, &unit)
     }
 
+    // MARK: Signals
+
+    /// Seals a signal for one device or for all of a person, or for the person's other devices.
+    mutating func send(_ job: SignalJob, _ now: Timestamp, _ unit: inout Unit) throws {
+        guard job.text.utf8.count <= ChatContent.textLimit, ChatContent.isSignalKind(job.kind) else {
+            throw MessengerRefusal.tooLong
+        }
+        let chat = AccountID.services(job.user)
+        let isReady = try isReady(chat)
+        let own = chat == .services(account)
+        let recipients = try recipients(in: chat).filter { recipient in
+            let isOwn = self.own.deviceList.identity(of: recipient.device) != nil
+            return isOwn == own && (job.device.map { $0 == recipient.device } ?? true)
+        }
+        // A person with one device has nobody else to tell.
+        guard isReady, !recipients.isEmpty || own else {
+            report(.keysWanted(job.user), &unit)
+            throw MessengerRefusal.keysMissing
+        }
+        let content = ChatContent(
+            .signal(kind: job.kind), text: job.text, writtenAt: now.wall, timer: job.lifetime)
+        let id = MessageID(ids.next(in: .only, at: now))
+        for recipient in recipients {
+            try seal(
+                content.body, id, for: [recipient], chat, nil, expires: now.wall + job.lifetime * 1000, now, &unit)
+        }
+    }
+
     // MARK: Attempts
 
     /// The call of a dispatched request; nil if there is nothing to do any more.
     func call(of request: QueuedRequest) -> Attempt.Call? {
         switch QueuedCall(request) {
-        case .envelope(let bytes, let recipients, let message, _):
+        case .envelope(let bytes, let recipients, let message, _, _):
             guard recipients.count == 1 else { return .sendSeveral(bytes, to: recipients, message: message) }
             return .send(bytes, user: recipients[0].user, device: recipients[0].device, message: message)
         case .plaintext(let user, let id):

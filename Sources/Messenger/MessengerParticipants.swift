@@ -186,6 +186,8 @@ package struct MessengerParticipants: VaultHolding {
     package mutating func prepare(_ job: MessengerJob, _ unit: inout Unit, now: Timestamp) {
         switch job {
         case .send(let ticket, let job): send(job, ticket, now, &unit)
+        case .signal(let ticket, let job):
+            perform(ticket, now, &unit) { state, unit in try state.send(job, now, &unit) }
         case .receive(let ticket, let bytes, let user, let hasKeys):
             receive(bytes, from: user, hasKeys, ticket, now, &unit)
         case .receivePlaintext(let ticket, let text, let user): receive(text, from: user, ticket, now, &unit)
@@ -274,9 +276,10 @@ package struct MessengerParticipants: VaultHolding {
         defer { (dispatches, memory.rows) = ([], UncommittedRows()) }
         return dispatches.compactMap { dispatch in
             guard let call = call(of: dispatch.request) else { return nil }
+            let expires = QueuedCall(dispatch.request)?.expires
             return AddressedReply(
                 connection: ConnectionID(Self.events),
-                reply: .attempt(Attempt(id: dispatch.id, lease: dispatch.lease, call: call)))
+                reply: .attempt(Attempt(id: dispatch.id, lease: dispatch.lease, call: call, expires: expires)))
         }
     }
 

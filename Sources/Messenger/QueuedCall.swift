@@ -7,8 +7,10 @@ import RequestQueue
 /// A call that waits in the queue. Requests of one lane are sent one after the other: those with envelopes for one
 /// device, for one set of devices, and for the server itself. The names in a call are the lines of the request's path.
 enum QueuedCall: Equatable {
-    /// - Parameter sequence: the place of the message whose state depends on the call; nil for none.
-    case envelope([UInt8], to: [Attempt.Recipient], message: MessageID, sequence: UInt64?)
+    /// - Parameters:
+    ///   - sequence: the place of the message whose state depends on the call; nil for none.
+    ///   - expires: when the call becomes useless, in milliseconds since 1970; nil for never.
+    case envelope([UInt8], to: [Attempt.Recipient], message: MessageID, sequence: UInt64?, expires: Int64? = nil)
     case plaintext(user: String, message: MessageID)
     case receipt(MessageID, user: String, isRead: Bool)
     /// Publishes the account's keys, as they are when the call is made.
@@ -18,11 +20,14 @@ enum QueuedCall: Equatable {
     /// The place of the message whose state depends on the call; nil for none.
     var sequence: UInt64? {
         switch self {
-        case .envelope(_, _, _, let sequence): sequence
+        case .envelope(_, _, _, let sequence, _): sequence
         case .plaintext(_, let message): message.value
         case .receipt, .publish, .register: nil
         }
     }
+
+    /// See ``Attempt/expires``.
+    var expires: Int64? { if case .envelope(_, _, _, _, let expires) = self { expires } else { nil } }
 
     /// Sent again after every failure but a refusal, and not before the transport is authenticated.
     func request(tenant: String) -> NewRequest {
@@ -42,10 +47,11 @@ enum QueuedCall: Equatable {
 
     private var parts: (tag: String, segments: [String], body: [UInt8], lane: String) {
         switch self {
-        case .envelope(let bytes, let recipients, let message, let sequence):
+        case .envelope(let bytes, let recipients, let message, let sequence, let expires):
             let names = recipients.flatMap { [$0.user, $0.device.name] }
+            let numbers = [sequence, expires.map { UInt64($0) }].map { $0.map { DeviceID($0).name } ?? "-" }
             let lane = recipients.map { "\($0.device.name)" }.joined(separator: " ")
-            return ("send", [message.name, sequence.map { DeviceID($0).name } ?? "-"] + names, bytes, "send " + lane)
+            return ("send", [message.name] + numbers + names, bytes, "send " + lane)
         case .plaintext(let user, let message): return ("plain", [message.name, user], [], "plain " + user)
         case .receipt(let message, let user, let isRead):
             return (isRead ? "read" : "received", [message.name, user], [], "receipt " + user)
@@ -66,14 +72,15 @@ enum QueuedCall: Equatable {
         let message = segments.first.flatMap { MessageID(name: $0) }
         switch config.tag {
         case "send":
-            guard let message, segments.count >= 4, segments.count.isMultiple(of: 2) else { return nil }
+            guard let message, segments.count >= 5, !segments.count.isMultiple(of: 2) else { return nil }
             var recipients: [Attempt.Recipient] = []
-            for place in stride(from: 2, to: segments.count, by: 2) {
+            for place in stride(from: 3, to: segments.count, by: 2) {
                 guard let device = UInt64(hexadecimal: segments[place + 1][...]) else { return nil }
                 recipients.append(.init(user: segments[place], device: DeviceID(device)))
             }
             self = .envelope(
-                body, to: recipients, message: message, sequence: UInt64(hexadecimal: segments[1][...]))
+                body, to: recipients, message: message, sequence: UInt64(hexadecimal: segments[1][...]),
+                expires: UInt64(hexadecimal: segments[2][...]).flatMap { Int64(exactly: $0) })
         case "plain":
             guard let message, segments.count == 2 else { return nil }
             self = .plaintext(user: segments[1], message: message)

@@ -132,6 +132,8 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     private let events: AsyncStream<MessengerEvent>.Continuation
     private let tasks = Mutex<[Task<Void, Never>]>([])
     private let reading = Mutex<[String: Reading]>([:])
+    /// What takes the signals of each kind.
+    private let signalHandlers = Mutex<[String: @Sendable (ReceivedSignal) async -> Void]>([:])
 
     /// A read of published keys that is under way.
     private struct Reading {
@@ -418,6 +420,9 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     private func make(_ attempt: Attempt) async {
         var end = AttemptEnd.done
         do {
+            if let expires = attempt.expires, expires < SystemTime.now().wall {
+                throw CypherTransportError.refused("It could not be sent in time.")
+            }
             try await call(attempt.call)
         } catch CypherTransportError.unsupported {
             end = .unsupported
@@ -552,7 +557,23 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         case .ownDevices:
             signals.notify(.devices)
             await handler.onDevicesChange(self)
+        case .signal(let signal): await signalHandlers.withLock { $0[signal.kind] }?(signal)
         }
+    }
+
+    // MARK: Signals
+
+    /// Sets what takes the signals of a kind, one after the other and in their order. Signals of other kinds are dropped.
+    func handleSignals(_ kind: String, with handler: @escaping @Sendable (ReceivedSignal) async -> Void) {
+        signalHandlers.withLock { $0[kind] = handler }
+    }
+
+    /// Seals and queues a signal; returns when it is stored.
+    ///
+    /// - Throws: ``CypherMessengerError/keysMissing`` if the person or the device has no keys yet; their keys are read
+    ///   then, so a later call may succeed.
+    func send(_ signal: SignalJob) async throws {
+        _ = try await perform { .signal(ticket: $0, signal) }
     }
 }
 

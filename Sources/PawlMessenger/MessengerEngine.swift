@@ -236,7 +236,7 @@ extension MessengerJob {
     /// The ticket that waits for a reply; nil if there is none.
     fileprivate var ticket: UInt64? {
         switch self {
-        case .send(let ticket, _), .receive(let ticket, _, _, _), .receivePlaintext(let ticket, _, _),
+        case .send(let ticket, _), .signal(let ticket, _), .receive(let ticket, _, _, _), .receivePlaintext(let ticket, _, _),
             .receipt(let ticket, _, _, _), .keys(let ticket, _, _, _), .found(let ticket), .join(let ticket, _),
             .adopt(let ticket, _), .revoke(let ticket, _), .decide(let ticket, _, _), .markRead(let ticket, _),
             .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket):
