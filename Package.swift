@@ -189,7 +189,7 @@ let package = Package(
             "PawlMessenger",
             [
                 "CSodium", "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
-                "Protection", "SQLiteStore", "StorePort", "Vault",
+                "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault", crypto,
             ], exclude: ["MESSENGER.md"]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
@@ -238,6 +238,10 @@ let package = Package(
         .executableTarget(
             name: "MessengerVictim", dependencies: ["PawlMessenger"], path: "Tests/MessengerVictim",
             swiftSettings: settings),
+        // The example of an app, and the people of `deploy/quickstart --chat app`.
+        .executableTarget(
+            name: "ChatClient", dependencies: ["PawlMessenger", argumentParser], path: "deploy/plays/ChatClient",
+            swiftSettings: settings),
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
@@ -262,7 +266,10 @@ let package = Package(
             ]),
         tests(
             "PawlMessengerTests",
-            ["Envelope", "MessengerVictim", "PawlMessenger", "PeerKit", "SQLiteStore", "TestKit", "TestThreads"]),
+            [
+                "ChatBackend", "ChatClient", "Envelope", "MessengerVictim", "PawlMessenger", "PeerKit", "SQLiteStore",
+                "TestKit", "TestThreads",
+            ]),
         tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(

@@ -2,7 +2,7 @@
 
 package import Devices
 package import Envelope
-package import Protection
+import Protection
 
 /// A message to send, or a change of an earlier one.
 package struct SendJob: Sendable {
@@ -63,7 +63,9 @@ package enum MessengerJob: Sendable {
     /// - Parameter hasKeys: whether the sender's published keys were read for this envelope.
     case receive(ticket: UInt64, [UInt8], from: String, hasKeys: Bool)
     /// An unprotected text has come.
-    case receivePlaintext(ticket: UInt64, String, from: String)
+    ///
+    /// - Parameter id: what names it at the server; a text with the same id is the same text. Nil for a text without.
+    case receivePlaintext(ticket: UInt64, String, from: String, id: MessageID? = nil)
     /// The server reports a receipt, which proves nothing about its sender.
     case receipt(ticket: UInt64, MessageID, from: String, isRead: Bool)
     /// The published keys of a person were read; nil if there are none.
@@ -89,6 +91,8 @@ package enum MessengerJob: Sendable {
     case chats(ticket: UInt64)
     /// Whether the transport is authenticated. Requests wait until it is.
     case authenticated(Bool)
+    /// Whether envelopes for several devices are sent as one, from now on.
+    case sendsSeveral(Bool)
     /// An attempt to send a request has ended.
     ///
     /// - Parameter random: 64 random bits, for the pause before the next attempt.

@@ -252,7 +252,7 @@ extension MessengerParticipants {
 
     /// Stores an unprotected text, unless the chat is latched: then anybody at the server could have written it.
     mutating func receive(
-        _ text: String, from user: String, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
+        _ text: String, _ id: MessageID?, from user: String, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
     ) {
         unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
         unit.reply = (ConnectionID(ticket), .received(.taken))
@@ -261,14 +261,17 @@ extension MessengerParticipants {
         guard text.utf8.count <= ChatContent.textLimit else {
             return report(.unreadable(user, .malformed), &unit)
         }
-        let id = ids.next(in: .only, at: now)
-        // No device has sealed it, so its reference has the device id that no device has.
-        let message = ChatMessage(
-            chat: chat, sequence: id, reference: MessageReference(device: DeviceID(0), message: MessageID(id)),
-            isOwn: false, text: text, writtenAt: now.wall, storedAt: now.wall, state: .received,
-            protection: .plaintext)
         let before = checkpoint()
         do {
+            let sequence = ids.next(in: .only, at: now)
+            // No device has sealed it, so its reference has the device id that no device has.
+            let reference = MessageReference(device: DeviceID(0), message: id ?? MessageID(sequence))
+            guard try id == nil || message(reference) == nil else {
+                return unit.reply = (ConnectionID(ticket), .received(.copy))
+            }
+            let message = ChatMessage(
+                chat: chat, sequence: sequence, reference: reference, isOwn: false, text: text, writtenAt: now.wall,
+                storedAt: now.wall, state: .received, protection: .plaintext)
             try insert(message, isUnread: true, &unit)
         } catch {
             goBack(to: before, now, &unit)

@@ -190,7 +190,8 @@ package struct MessengerParticipants: VaultHolding {
             perform(ticket, now, &unit) { state, unit in try state.send(job, now, &unit) }
         case .receive(let ticket, let bytes, let user, let hasKeys):
             receive(bytes, from: user, hasKeys, ticket, now, &unit)
-        case .receivePlaintext(let ticket, let text, let user): receive(text, from: user, ticket, now, &unit)
+        case .receivePlaintext(let ticket, let text, let user, let id):
+            receive(text, id, from: user, ticket, now, &unit)
         case .receipt(let ticket, let message, let user, let isRead):
             perform(ticket, now, &unit) { state, unit in
                 try state.take([message], isRead: isRead, from: .services(user), &unit)
@@ -220,6 +221,7 @@ package struct MessengerParticipants: VaultHolding {
         case .chats(let ticket):
             let list = memory.summaries.values.sorted { $0.last > $1.last }
             unit.reply = (ConnectionID(ticket), .chats(list))
+        case .sendsSeveral(let isOn): sendsSeveral = isOn
         case .authenticated(let isAuthenticated): queue.setSession(account, present: isAuthenticated)
         case .attempted(let id, let lease, let end, let random):
             attempted(id, lease: lease, end, random, now, &unit)

@@ -1,8 +1,10 @@
 // A person's messenger: registration, chats, devices, and the traffic between the server's transport and the machine.
 
+import Crypto
 import DeviceSessions
 import Devices
 import DoubleRatchet
+import Envelope
 import Foundation
 import Messenger
 import Protection
@@ -377,9 +379,16 @@ public final class CypherMessenger: CypherTransportClientDelegate {
                 // It is not kept, and would not be authentic later.
                 await handler.onUnreadableMessage(from: user, reason: "the published keys are not authentic")
             }
-        case .plaintextReceived(let text, let user):
-            _ = try await perform { .receivePlaintext(ticket: $0, text, from: user.raw) }
+        case .plaintextReceived(let text, let id, let user):
+            let id = id.map { MessageID(Self.digest(of: $0, from: user)) }
+            _ = try await perform { .receivePlaintext(ticket: $0, text, from: user.raw, id: id) }
         }
+    }
+
+    /// The id of a text at the server, in 8 bytes: the beginning of a SHA-256 digest.
+    private static func digest(of id: String, from user: Username) -> UInt64 {
+        let digest = SHA256.hash(data: Data("\(user.raw)\n\(id)".utf8))
+        return digest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
     private func receive(_ bytes: [UInt8], from user: Username) async throws {

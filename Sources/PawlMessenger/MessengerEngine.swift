@@ -25,8 +25,15 @@ final class MessengerEngine: Sendable {
         var waiters: [UInt64: CheckedContinuation<MessengerReply, any Error>] = [:]
         /// The time of the timer that is set, in milliseconds of uptime.
         var wake = Int64.max
+        /// What the machine was told about the transport.
+        var transport = Transport()
         var onEvent: (@Sendable (MessengerEvent) -> Void)?
         var onAttempt: (@Sendable (Attempt) -> Void)?
+    }
+
+    private struct Transport: Equatable {
+        var isAuthenticated = false
+        var sendsSeveral = false
     }
 
     /// Only the queue uses it; that makes it safe to call this `Sendable`.
@@ -34,8 +41,6 @@ final class MessengerEngine: Sendable {
         /// Nil if the machine could not be made again, or if the messenger is closed: then the store is closed too.
         var pipeline: CommitPipeline<MessengerParticipants>?
         var factory: Factory?
-        var sendsSeveral = false
-        var isAuthenticated = false
 
         init(_ participants: MessengerParticipants, _ factory: @escaping Factory) {
             (pipeline, self.factory) = (CommitPipeline(participants), factory)
@@ -106,13 +111,14 @@ final class MessengerEngine: Sendable {
 
     /// Sets what the transport can do, for the messages from now on.
     func configure(isAuthenticated: Bool, sendsSeveral: Bool) {
-        queue.async { [confined] in
-            confined.sendsSeveral = sendsSeveral
-            confined.pipeline?.participants.sendsSeveral = sendsSeveral
-            guard confined.isAuthenticated != isAuthenticated else { return }
-            confined.isAuthenticated = isAuthenticated
-            self.submit(.authenticated(isAuthenticated))
+        let transport = Transport(isAuthenticated: isAuthenticated, sendsSeveral: sendsSeveral)
+        let before = state.withLock { state in
+            defer { state.transport = transport }
+            return state.transport
         }
+        // As jobs, so that they take effect before messages that are written after this call.
+        if before.sendsSeveral != sendsSeveral { submit(.sendsSeveral(sendsSeveral)) }
+        if before.isAuthenticated != isAuthenticated { submit(.authenticated(isAuthenticated)) }
     }
 
     /// What the machine knows, between two batches.
@@ -181,8 +187,9 @@ final class MessengerEngine: Sendable {
         // If the store cannot be read, the next job tries again.
         guard let participants = try? confined.factory?() else { return }
         confined.pipeline = CommitPipeline(participants)
-        confined.pipeline?.participants.sendsSeveral = confined.sendsSeveral
-        if confined.isAuthenticated { submit(.authenticated(true)) }
+        let transport = state.withLock { $0.transport }
+        confined.pipeline?.participants.sendsSeveral = transport.sendsSeveral
+        if transport.isAuthenticated { submit(.authenticated(true)) }
     }
 
     /// Answers a job that was not done and has no reply yet.
@@ -236,12 +243,13 @@ extension MessengerJob {
     /// The ticket that waits for a reply; nil if there is none.
     fileprivate var ticket: UInt64? {
         switch self {
-        case .send(let ticket, _), .signal(let ticket, _), .receive(let ticket, _, _, _), .receivePlaintext(let ticket, _, _),
+        case .send(let ticket, _), .signal(let ticket, _), .receive(let ticket, _, _, _),
+            .receivePlaintext(let ticket, _, _, _),
             .receipt(let ticket, _, _, _), .keys(let ticket, _, _, _), .found(let ticket), .join(let ticket, _),
             .adopt(let ticket, _), .revoke(let ticket, _), .decide(let ticket, _, _), .markRead(let ticket, _),
             .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket):
             ticket
-        case .authenticated, .attempted, .tick: nil
+        case .authenticated, .sendsSeveral, .attempted, .tick: nil
         }
     }
 }

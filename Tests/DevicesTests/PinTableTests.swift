@@ -100,7 +100,7 @@ import Testing
         var pins = PinTable(device: own.id, deviceList: own.list)
         try pin(phone.list, phone.id, alice, in: &pins)
         // Her list under another name that has a pin, and under one that has none.
-        #expect(refusal(pins.assess(laptop.list, with: phone.id, as: [], at: 6)) == .tooMany)
+        #expect(refusal(pins.assess(laptop.list, with: phone.id, as: [], at: 6)) == .notListed)
         try pin(laptop.list, laptop.id, carol, in: &pins)
         guard case .changed(let other) = pins.assess(phone.list, with: phone.id, as: [carol], at: 6),
             case .known(let same, isRenewed: false) = pins.assess(

@@ -1,3 +1,4 @@
+import Envelope
 import Foundation
 import PawlMessenger
 import PeerKit
@@ -39,8 +40,10 @@ import Testing
         let (alice, bob) = (try await App.register("alice", at: server), try await App.register("bob", at: server))
         #expect(alice.chat("bob").safetyNumber() == nil)
         try await alice.chat("bob").sendText("hello")
-        try await eventuallyAsync("both have keys") {
-            bob.chat("alice").safetyNumber() != nil && alice.chat("bob").safetyNumber() != nil
+        // Bob pins the keys before he opens the text.
+        try await eventuallyAsync("both have keys, and the text has come") {
+            let texts = try await bob.texts(with: "alice")
+            return texts == ["hello"] && alice.chat("bob").safetyNumber() != nil
         }
         #expect(alice.chat("bob").safetyNumber() == bob.chat("alice").safetyNumber())
         #expect(alice.chat("bob").safetyNumber()?.filter(\.isNumber).count == 60)
@@ -105,14 +108,15 @@ import Testing
         for (number, isOn) in [false, true, false].enumerated() {
             alice.transport?.supportsMultiRecipientMessages = isOn
             alice.messenger.authenticationChanged(to: .authenticated)
-            let before = server.receivedBytes.count
-            try await alice.chat("bob").sendText("\(number)")
+            let message = try await alice.chat("bob").sendText("\(number)")
             for app in [bob, phone] {
                 try await eventuallyAsync("text \(number) has come") {
                     try await app.texts(with: "alice") == (0...number).map { "\($0)" }
                 }
             }
-            #expect(server.receivedBytes.count - before == (isOn ? 1 : 2))
+            let envelopes = server.receivedBytes.compactMap { try? Envelope($0, in: .json) }
+                .filter { DeviceID($0.messageID.value).name == message.remoteId }
+            #expect(envelopes.count == (isOn ? 1 : 2))
         }
         for app in [alice, bob, phone] { app.close() }
     }

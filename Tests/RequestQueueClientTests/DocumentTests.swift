@@ -207,7 +207,7 @@ struct MyClient: APIClient {
     @Test func aHandlerMergesTheIdentifierOfTheServer() async throws {
         let backend = try await ChatBackend { _ in .status(200, body: #"{"id":"42"}"#) }
         let queue = try queue(MyClient(host: backend.url + "/api/v1"))
-        let managers = await CoreManagerContainer()
+        let managers = CoreManagerContainer()
         let handler = try #require(
             await MainActor.run {
                 let handler = CoreManagerContainer.makeResponseHandler()

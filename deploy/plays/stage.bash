@@ -137,20 +137,28 @@ install_build_tools() {
 build() {
     local mark=.build/quickstart.built log=.build/quickstart.log line from=$SECONDS width code=0
     pawl=$root/.build/release/pawl
+    local sources=(Package.swift Package.resolved Sources)
+    if [[ $chat == app ]]; then
+        pawl=$root/.build/release/ChatClient mark=.build/quickstart.app.built
+        sources+=(deploy/plays/ChatClient Tests/ChatBackend)
+    fi
     cd "$root" || exit
     if [[ -x $pawl && -e $mark ]] &&
-        [[ -z $(find Package.swift Package.resolved Sources -newer "$mark" -print -quit) ]]; then
+        [[ -z $(find "${sources[@]}" -newer "$mark" -print -quit) ]]; then
         return 0
     fi
     install_build_tools
     if [[ -x $pawl ]]; then
-        step "building the release binary, which is older than its sources"
+        step "building the release binary anew: its sources have changed"
     else
         step "building the release binary; the first time takes some ten minutes on two cores"
     fi
     mkdir -p .build
     touch "$mark.new"
-    start "$log" swift build -c release --product pawl -debug-info-format none
+    # One call builds one product.
+    start "$log" bash -c 'for name in "$@"; do
+        swift build -c release --product "$name" -debug-info-format none || exit
+    done' build "${products[@]}"
     local build_pid=$pid
     if [[ -t 1 ]]; then
         terminal_width

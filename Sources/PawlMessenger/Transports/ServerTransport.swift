@@ -106,8 +106,8 @@ public enum CypherServerEvent: Sendable {
     case requestDeviceRegistery(UserDeviceConfig)
     /// The published keys of a person, for transports that carry them in band.
     case keyBundlePublished(UserConfig, byUser: Username)
-    /// An unprotected text; see ``PlaintextTransportClient``.
-    case plaintextReceived(String, byUser: Username)
+    /// An unprotected text; see ``PlaintextTransportClient``. A text with the same id is the same text; nil if it has none.
+    case plaintextReceived(String, id: String?, byUser: Username)
 }
 
 /// The messenger, as a transport sees it.

@@ -65,6 +65,12 @@ public final class PlaintextChannel: PlaintextTransportClient {
 
     /// Sends a text: the text, the `encrypted` flag, and the recipient. The flag is nil in the format `marker`.
     public typealias Send = @Sendable (_ text: String, _ encrypted: Bool?, _ to: Username) async throws -> Void
+    /// As ``Send``, with an id for servers that store a message with a known id once. The id is the same when a text is sent
+    /// again; nil for keys.
+    public typealias SendWithID =
+        @Sendable (
+            _ text: String, _ encrypted: Bool?, _ to: Username, _ id: String?
+        ) async throws -> Void
 
     private struct State {
         weak var delegate: (any CypherTransportClientDelegate)?
@@ -80,7 +86,7 @@ public final class PlaintextChannel: PlaintextTransportClient {
     private let deviceId: DeviceId
     private let format: Format
     private let policy: Policy
-    private let send: Send
+    private let send: SendWithID
     private let state = Mutex(State())
 
     /// A channel for a device; made in `usingTransport`.
@@ -88,12 +94,22 @@ public final class PlaintextChannel: PlaintextTransportClient {
     /// - Parameters:
     ///   - format: the same in all upgraded clients of the app.
     ///   - send: the app's existing function. It throws if the text was not accepted by the server.
-    public init(
+    public convenience init(
         for request: TransportCreationRequest, format: Format = .flag, policy: Policy = .opportunistic,
         send: @escaping Send
     ) {
+        self.init(
+            for: request, format: format, policy: policy,
+            sendWithID: { text, encrypted, recipient, _ in try await send(text, encrypted, recipient) })
+    }
+
+    /// A channel for a device, over a server to which a message can be sent again.
+    public init(
+        for request: TransportCreationRequest, format: Format = .flag, policy: Policy = .opportunistic,
+        sendWithID: @escaping SendWithID
+    ) {
         (username, deviceId) = (request.username, request.deviceId)
-        (self.format, self.policy, self.send) = (format, policy, send)
+        (self.format, self.policy, send) = (format, policy, sendWithID)
     }
 
     /// Receives what comes as envelopes, keys and texts.
@@ -118,12 +134,14 @@ public final class PlaintextChannel: PlaintextTransportClient {
 
     /// Takes a text that has come. It is stored when this returns.
     ///
-    /// - Parameter encrypted: the flag as it came; nil if there was none. It decides nothing: an envelope is known by its
-    ///   content, and a flag that was changed on the way changes nothing.
+    /// - Parameters:
+    ///   - encrypted: the flag as it came; nil if there was none. It decides nothing: an envelope is known by its content,
+    ///     and a flag that was changed on the way changes nothing.
+    ///   - id: the server's id of the text, if it has one: the same text is shown once, however often it comes.
     /// - Throws: an error if the text could not be stored; call it again later.
     @discardableResult
     public func receive(
-        _ text: String, encrypted: Bool?, from username: Username
+        _ text: String, encrypted: Bool?, from username: Username, id: String? = nil
     ) async throws -> Received {
         switch parse(text) {
         case .frame(let frame):
@@ -137,7 +155,7 @@ public final class PlaintextChannel: PlaintextTransportClient {
                 let known = state.support[username] ?? .unknown
                 if !hasHint, known != .capable { state.support[username] = .legacy }
             }
-            try await delegate?.receiveServerEvent(.plaintextReceived(text, byUser: username))
+            try await delegate?.receiveServerEvent(.plaintextReceived(text, id: id, byUser: username))
             if hasHint { hint(username) }
             if hasHint { try? await sendKeys(to: username, asksForKeys: true) }
             return .plaintext
@@ -223,8 +241,8 @@ public final class PlaintextChannel: PlaintextTransportClient {
     /// Sends an unprotected text, with a hint for upgraded clients.
     public func sendPlaintext(_ text: String, to username: Username, messageId: String) async throws {
         switch format {
-        case .flag: try await send(text, false, username)
-        case .marker: try await send(text + ChannelFrame.hint, nil, username)
+        case .flag: try await send(text, false, username, messageId)
+        case .marker: try await send(text + ChannelFrame.hint, nil, username, messageId)
         }
     }
 
@@ -233,13 +251,13 @@ public final class PlaintextChannel: PlaintextTransportClient {
         _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
     ) async throws {
         guard let id = MessageID(name: messageId) else { throw CypherTransportError.refused("Not an id of a message.") }
-        try await send(.message(to: otherUserDeviceId.id, id, message.bytes), to: username)
+        try await send(.message(to: otherUserDeviceId.id, id, message.bytes), to: username, messageId)
     }
 
-    private func send(_ frame: ChannelFrame, to username: Username) async throws {
+    private func send(_ frame: ChannelFrame, to username: Username, _ id: String? = nil) async throws {
         switch format {
-        case .flag: try await send(frame.text, true, username)
-        case .marker: try await send(frame.markedText, nil, username)
+        case .flag: try await send(frame.text, true, username, id)
+        case .marker: try await send(frame.markedText, nil, username, id)
         }
     }
 
