@@ -121,6 +121,13 @@ import Testing
                 let store = try SQLiteQueueStore(path: folder + "/queue.sqlite")
                 print(type(of: store) == SQLiteQueueStore.self)
                 """, prints: "true"),
+        App(
+            products: ["PawlMessenger"], traits: ["SQLite"],
+            resolved: ["grdb.swift", "pawl", "swift-asn1", "swift-collections", "swift-crypto"],
+            imports: ["PawlMessenger"],
+            program: """
+                print(Username("Alice").raw)
+                """, prints: "alice"),
     ]
 
     /// A repository of the files that git knows here, committed and tagged, as an app would find it.
