@@ -101,6 +101,7 @@ let package = Package(
         library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
         library("QRCode", []),
+        library("PeerConnection", ["DoubleRatchet"]),
         // The interface between transports in Swift and in other languages: a header, and the check of its layout.
         .target(name: "CTransports"),
         library("TransportCodec", [nioCore]),
@@ -270,6 +271,7 @@ let package = Package(
                 "ChatBackend", "ChatClient", "Envelope", "MessengerVictim", "PawlMessenger", "PeerKit", "SQLiteStore",
                 "TestKit", "TestThreads",
             ]),
+        tests("PeerToPeerTests", ["DoubleRatchet", "PeerConnection", "TestKit"]),
         tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(

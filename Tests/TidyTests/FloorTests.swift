@@ -26,7 +26,7 @@ import Testing
     static let floors: [[String]] = [
         [
             "CJemalloc", "CLibcrypto", "CSodium", "CTransports", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
-            "JSONCodec", "OMEMO", "QRCode", "TransportCodec",
+            "JSONCodec", "OMEMO", "PeerConnection", "QRCode", "TransportCodec",
         ],
         ["CommitLoop", "Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
         ["DeviceDirectory", "DeviceSessions", "IRCGateway", "JSONGateway", "Messenger", "Outbox", "Vault"],
