@@ -190,7 +190,8 @@ let package = Package(
             "PawlMessenger",
             [
                 "CSodium", "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
-                "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault", crypto,
+                "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault",
+                crypto,
             ], exclude: ["MESSENGER.md"]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(

@@ -72,7 +72,7 @@ public enum CypherMessengerError: Error, Sendable, Hashable {
 }
 
 /// What the app is told. All methods have defaults that do nothing; they are called one after the other.
-public protocol CypherMessengerEventHandler: Sendable {
+public protocol CypherMessengerEventHandler: P2PEventHandler {
     /// A message was stored, the person's own included.
     func onCreateChatMessage(_ message: AnyChatMessage) async
     /// The text, the state or the reactions of a message have changed, or it was deleted.
@@ -129,6 +129,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
 
     let engine: MessengerEngine
     let peers: PeerCache
+    let p2p: P2PConnections
     let signals = ChangeSignals()
     private let handler: any CypherMessengerEventHandler
     private let events: AsyncStream<MessengerEvent>.Continuation
@@ -146,10 +147,10 @@ public final class CypherMessenger: CypherTransportClientDelegate {
 
     private init(
         username: Username, deviceId: DeviceId, transport: any CypherServerTransportClient, engine: MessengerEngine,
-        peers: PeerCache, handler: any CypherMessengerEventHandler
+        peers: PeerCache, p2p: P2PConnections, handler: any CypherMessengerEventHandler
     ) {
         (self.username, self.deviceId, self.transport) = (username, deviceId, transport)
-        (self.engine, self.peers, self.handler) = (engine, peers, handler)
+        (self.engine, self.peers, self.p2p, self.handler) = (engine, peers, p2p, handler)
         let (stream, events) = AsyncStream.makeStream(of: MessengerEvent.self)
         self.events = events
         let task = Task { [weak self] in
@@ -169,6 +170,9 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     ///   - authenticationMethod: given to the transport.
     ///   - appPassword: protects the history on this device.
     ///   - usingTransport: makes the connection to the server.
+    ///   - p2pFactories: ways of direct connections with other devices, the preferred one first. Without any, requests of
+    ///     other devices are dropped.
+    ///   - p2pSettings: how direct connections are used.
     /// - Throws: ``CypherMessengerError/registrationIncomplete(_:)`` if the server did not answer whether the account
     ///   exists: only ``CypherTransportError/notFound`` means that it is new.
     public static func registerMessenger(
@@ -176,6 +180,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         usingTransport makeTransport:
             @Sendable (TransportCreationRequest) async throws
             -> any CypherServerTransportClient,
+        p2pFactories: [any P2PTransportClientFactory] = [], p2pSettings: P2PSettings = P2PSettings(),
         database: MessengerDatabase, eventHandler: any CypherMessengerEventHandler
     ) async throws -> CypherMessenger {
         let peers = PeerCache()
@@ -206,8 +211,11 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             TransportCreationRequest(
                 username: username, deviceId: device, authenticationMethod: authenticationMethod, identity: identity,
                 sign: sign))
+        let p2p = P2PConnections(
+            p2pFactories, settings: p2pSettings, handler: eventHandler, peers: peers, own: username,
+            identity: try await engine.read { P2PIdentity($0.own.device) })
         let messenger = CypherMessenger(
-            username: username, deviceId: device, transport: transport, engine: engine, peers: peers,
+            username: username, deviceId: device, transport: transport, engine: engine, peers: peers, p2p: p2p,
             handler: eventHandler)
         do {
             try await messenger.start()
@@ -230,6 +238,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
 
     private func start() async throws {
         transport.delegate = self
+        p2p.start(self)
         let events = events
         engine.start(
             onEvent: { events.yield($0) },
@@ -289,6 +298,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         for task in tasks.withLock({ $0 }) + reading.withLock({ $0.values.compactMap(\.task) }) { task.cancel() }
         events.finish()
         signals.close()
+        p2p.close()
         engine.close()
     }
 
