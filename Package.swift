@@ -56,6 +56,7 @@ let package = Package(
         .library(name: "TransportsClient", targets: ["TransportsClient"]),
         .library(name: "TransportsService", targets: ["TransportsService"]),
         .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
+        .library(name: "PawlPeerToPeerTCP", targets: ["PawlPeerToPeerTCP"]),
     ],
     traits: [
         .default(enabledTraits: ["CLibraries", "Program"]),
@@ -193,6 +194,7 @@ let package = Package(
                 "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault",
                 crypto,
             ], exclude: ["MESSENGER.md"]),
+        library("PawlPeerToPeerTCP", ["PawlMessenger", "PeerConnection", nioCore, nioPosix]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
             "MappingFile",
@@ -272,7 +274,12 @@ let package = Package(
                 "ChatBackend", "ChatClient", "Envelope", "MessengerVictim", "PawlMessenger", "PeerKit", "SQLiteStore",
                 "TestKit", "TestThreads",
             ]),
-        tests("PeerToPeerTests", ["DoubleRatchet", "PeerConnection", "TestKit"]),
+        tests(
+            "PeerToPeerTests",
+            [
+                "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PeerConnection", "TestKit", nioCore, nioPosix,
+            ],
+            exclude: ["README.md"]),
         tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(

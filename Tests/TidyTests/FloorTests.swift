@@ -34,7 +34,7 @@ import Testing
             "HTTPServer", "IRCServer", "NIOSupport", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit",
             "SQLiteQueue", "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",
         ],
-        ["MappingFile", "PawlConfiguration", "PawlMessenger", "pawl"],
+        ["MappingFile", "PawlConfiguration", "PawlMessenger", "PawlPeerToPeerTCP", "pawl"],
     ]
 
     /// The targets that belong to one chat protocol. None imports one of another protocol.
