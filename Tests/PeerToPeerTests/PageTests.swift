@@ -1,0 +1,23 @@
+import Foundation
+import Testing
+
+/// `README.md` names the test of each defect and attack; a test that is renamed must not leave a row behind.
+@Suite struct PeerToPeerPageTests {
+    @Test func theTestsOfThePageExist() throws {
+        let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+        let page = try String(contentsOf: tests.appending(path: "README.md"), encoding: .utf8)
+        let folders = [tests, tests.deletingLastPathComponent().appending(path: "MessengerTests")]
+        let texts = try folders.flatMap { folder in
+            try FileManager.default.contentsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".swift") }
+                .map { try String(contentsOf: folder.appending(path: $0), encoding: .utf8) }
+        }
+        let references = page.matches(of: /`([A-Z]\w*Tests)\.(\w+)`/).filter { $0.2 != "swift" }
+        #expect(references.count > 35)
+        for reference in references {
+            let isThere = texts.contains {
+                $0.contains("struct \(reference.1)") && $0.contains("func \(reference.2)(")
+            }
+            #expect(isThere, "\(reference.0) is not there")
+        }
+    }
+}
