@@ -191,7 +191,8 @@ let package = Package(
             "PawlMessenger",
             [
                 "CSodium", "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
-                "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault",
+                "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort",
+                "Vault",
                 crypto,
             ], exclude: ["MESSENGER.md"]),
         library("PawlPeerToPeerTCP", ["PawlMessenger", "PeerConnection", nioCore, nioPosix]),
