@@ -89,10 +89,7 @@ extension MessengerParticipants {
         report(.changed(message), &unit)
         // Its text is sealed when the keys have come, as it is then.
         if original.state == .waiting { return message }
-        guard try isReady(message.chat) else {
-            report(.keysWanted(job.user), &unit)
-            throw MessengerRefusal.keysMissing
-        }
+        guard try isReady(message.chat) else { throw MessengerRefusal.keysMissing }
         try seal(ChatContent(job.act, text: job.text, writtenAt: now.wall), id, in: message.chat, nil, now, &unit)
         return message
     }
@@ -208,11 +205,8 @@ extension MessengerParticipants {
             let isOwn = self.own.deviceList.identity(of: recipient.device) != nil
             return isOwn == own && (job.device.map { $0 == recipient.device } ?? true)
         }
-        // A person with one device has nobody else to tell.
-        guard isReady, !recipients.isEmpty || own else {
-            report(.keysWanted(job.user), &unit)
-            throw MessengerRefusal.keysMissing
-        }
+        // The person's own other devices may be none.
+        guard isReady, !recipients.isEmpty || own else { throw MessengerRefusal.keysMissing }
         let content = ChatContent(
             .signal(kind: job.kind), text: job.text, writtenAt: now.wall, timer: job.lifetime)
         let id = MessageID(ids.next(in: .only, at: now))
