@@ -202,18 +202,15 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         } catch {
             throw CypherMessengerError.storage(error.message)
         }
-        let (device, identity, sign) = try await engine.read { participants in
-            let own = participants.own.device
-            let sign: @Sendable ([UInt8]) -> [UInt8] = { [box = IdentityBox(own)] in box.sign($0) }
-            return (DeviceId(own.id), own.identity.publicKey.bytes, sign)
-        }
+        let identity = try await engine.read { DeviceIdentity($0.own.device) }
+        let device = identity.deviceId
         let transport = try await makeTransport(
             TransportCreationRequest(
-                username: username, deviceId: device, authenticationMethod: authenticationMethod, identity: identity,
-                sign: sign))
+                username: username, deviceId: device, authenticationMethod: authenticationMethod,
+                identity: identity.publicKey, sign: { identity.sign($0, "pawl app login") }))
         let p2p = P2PConnections(
             p2pFactories, settings: p2pSettings, handler: eventHandler, peers: peers, own: username,
-            identity: try await engine.read { P2PIdentity($0.own.device) })
+            identity: identity)
         let messenger = CypherMessenger(
             username: username, deviceId: device, transport: transport, engine: engine, peers: peers, p2p: p2p,
             handler: eventHandler)
@@ -589,20 +586,9 @@ public final class CypherMessenger: CypherTransportClientDelegate {
 
     /// Seals and queues a signal; returns when it is stored.
     ///
-    /// - Throws: ``CypherMessengerError/keysMissing`` if the person or the device has no keys yet; their keys are read
-    ///   then, so a later call may succeed.
+    /// - Throws: ``CypherMessengerError/keysMissing`` if there is no session with the person or the device. Their keys are
+    ///   not read for a signal: they are for a text.
     func send(_ signal: SignalJob) async throws {
         _ = try await perform { .signal(ticket: $0, signal) }
-    }
-}
-
-/// The identity key of a device, which never changes.
-private final class IdentityBox: @unchecked Sendable {
-    private let device: HostedDevice
-
-    init(_ device: HostedDevice) { self.device = device }
-
-    func sign(_ challenge: [UInt8]) -> [UInt8] {
-        device.identity.sign(challenge.span, context: "pawl app login")
     }
 }

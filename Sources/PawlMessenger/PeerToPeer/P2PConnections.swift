@@ -59,21 +59,6 @@ struct P2PAddress: Hashable, Sendable {
     var deviceId: DeviceId
 }
 
-/// The identity of this device for connections. It never changes, which makes it safe to share.
-final class P2PIdentity: @unchecked Sendable {
-    private let device: HostedDevice
-
-    init(_ device: HostedDevice) { self.device = device }
-
-    var endpoint: PeerEndpoint {
-        PeerEndpoint(device: device.id.value, identity: device.identity.publicKey)
-    }
-
-    func sign(_ message: [UInt8], _ context: String) -> [UInt8] {
-        device.identity.sign(message.span, context: context)
-    }
-}
-
 /// The result of an attempt, for all who wait for it.
 final class P2POutcome: Sendable {
     private struct State {
@@ -202,13 +187,13 @@ final class P2PConnections: Sendable {
     private let handler: any P2PEventHandler
     private let peers: PeerCache
     private let own: Username
-    private let identity: P2PIdentity
+    private let identity: DeviceIdentity
     private let state = Mutex(State())
 
     /// Factories that may be used: with a name that no factory before has, and of a kind that the mode allows.
     init(
         _ factories: [any P2PTransportClientFactory], settings: P2PSettings, handler: any P2PEventHandler,
-        peers: PeerCache, own: Username, identity: P2PIdentity
+        peers: PeerCache, own: Username, identity: DeviceIdentity
     ) {
         var names: Set<String> = []
         self.factories = factories.filter { factory in
@@ -487,10 +472,10 @@ final class P2PConnections: Sendable {
         state.withLock { state in
             guard !state.isClosed, notes(address, now, &state.requests) else { return }
             let others = state.attempts.values.filter { $0.address == address }
-            if let own = others.first(where: \.isInitiator) {
+            if others.contains(where: \.isInitiator) {
                 // Both call at once: the call of the lower id counts.
                 guard identity.endpoint.device > address.deviceId.id.value else { return }
-                isWanted = own.isInitiator
+                isWanted = true
             }
             // The other device has given up its earlier attempt.
             superseded = others

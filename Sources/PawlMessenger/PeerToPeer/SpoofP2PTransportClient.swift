@@ -21,7 +21,7 @@ public final class SpoofP2PNetwork: Sendable {
 
     private struct State {
         var faults: Faults
-        var random: UInt64
+        var random: FaultSource
         var waiting: [String: SpoofP2PTransportClient] = [:]
     }
 
@@ -30,7 +30,9 @@ public final class SpoofP2PNetwork: Sendable {
     /// A network without connections.
     ///
     /// - Parameter seed: of the faults. They are the same for the same order of packets.
-    public init(seed: UInt64 = 0, faults: Faults = Faults()) { state = Mutex(State(faults: faults, random: seed)) }
+    public init(seed: UInt64 = 0, faults: Faults = Faults()) {
+        state = Mutex(State(faults: faults, random: FaultSource(seed: seed)))
+    }
 
     /// Changes the faults from now on.
     public func setFaults(_ faults: Faults) { state.withLock { $0.faults = faults } }
@@ -46,21 +48,11 @@ public final class SpoofP2PNetwork: Sendable {
                 case .disconnect: state.faults.disconnect
                 case .flip: state.faults.flip
                 }
-            guard percent > 0 else { return false }
-            return Self.next(&state.random) % 100 < UInt64(percent)
+            return state.random.draws(percent: percent)
         }
     }
 
-    func number(below bound: Int) -> Int { state.withLock { Int(Self.next(&$0.random) % UInt64(bound)) } }
-
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
-    private static func next(_ state: inout UInt64) -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
+    func number(below bound: Int) -> Int { state.withLock { Int($0.random.next() % UInt64(bound)) } }
 
     /// Clients that wait for the other side.
     public var waitingClients: Int { state.withLock { $0.waiting.count } }
@@ -68,7 +60,7 @@ public final class SpoofP2PNetwork: Sendable {
     /// Makes a client to which the other side connects by a token.
     func listen(_ framework: P2PFrameworkState) -> (client: SpoofP2PTransportClient, token: String) {
         state.withLock { state in
-            let token = "spoof-\(Self.next(&state.random))"
+            let token = "spoof-\(state.random.next())"
             let client = SpoofP2PTransportClient(network: self, state: framework, token: token)
             state.waiting[token] = client
             return (client, token)
@@ -79,7 +71,7 @@ public final class SpoofP2PNetwork: Sendable {
 
     func join(_ token: String, _ framework: P2PFrameworkState) throws -> SpoofP2PTransportClient {
         guard let other = state.withLock({ $0.waiting.removeValue(forKey: token) }) else {
-            throw P2PError.transport("Nobody waits there.")
+            throw P2PError.transport("No client waits for this token.")
         }
         let client = SpoofP2PTransportClient(network: self, state: framework, token: token)
         client.connect(to: other)

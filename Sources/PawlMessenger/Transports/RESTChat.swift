@@ -12,7 +12,7 @@ public final class RESTChat: Sendable {
     public struct Text: Hashable, Sendable {
         /// The server's id.
         public let id: String
-        /// Who has sent it.
+        /// The sender.
         public let sender: Username
         /// The text, which may be an envelope.
         public let text: String
@@ -90,6 +90,7 @@ public final class RESTChat: Sendable {
     /// Returns what has come since a position, and the next position. The first one is 0.
     public func updates(since position: Int) async throws -> (next: Int, texts: [Text]) {
         let updates = try await authenticated(.get, "updates?since=\(position)", as: Updates.self)
+        guard !updates.conversations.isEmpty else { return (updates.next, []) }
         let pairs = Set(try await pairs().flatMap(\.value))
         let messages = updates.conversations.filter { pairs.contains($0.key) }.sorted { $0.key < $1.key }
             .flatMap(\.value.messages)

@@ -48,7 +48,7 @@ public final class SpoofServer: Sendable {
 
     private struct State {
         var faults: Faults
-        var random: UInt64
+        var random: FaultSource
         var configs: [Username: UserConfig] = [:]
         var mailboxes: [Address: [Delivery]] = [:]
         var signals: [Address: AsyncStream<Void>.Continuation] = [:]
@@ -63,7 +63,9 @@ public final class SpoofServer: Sendable {
     /// A server without accounts.
     ///
     /// - Parameter seed: of the faults. They are the same for the same order of calls.
-    public init(seed: UInt64 = 0, faults: Faults = Faults()) { state = Mutex(State(faults: faults, random: seed)) }
+    public init(seed: UInt64 = 0, faults: Faults = Faults()) {
+        state = Mutex(State(faults: faults, random: FaultSource(seed: seed)))
+    }
 
     /// Changes the faults from now on.
     public func setFaults(_ faults: Faults) {
@@ -97,18 +99,8 @@ public final class SpoofServer: Sendable {
                 case .reorder: state.faults.reorder
                 case .crash: state.faults.crash
                 }
-            guard percent > 0 else { return false }
-            return Self.next(&state.random) % 100 < UInt64(percent)
+            return state.random.draws(percent: percent)
         }
-    }
-
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
-    private static func next(_ state: inout UInt64) -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
     }
 
     /// Ours: how long a fault takes a client offline.

@@ -1,0 +1,19 @@
+// The random numbers of the networks in memory.
+
+/// Draws faults: SplitMix64 (Steele, Lea and Flood, 2014), the same for the same seed.
+struct FaultSource: Sendable {
+    private var state: UInt64
+
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+
+    /// Whether a fault happens now that happens in so many percent of the cases. For zero percent nothing is drawn.
+    mutating func draws(percent: Int) -> Bool { percent > 0 && next() % 100 < UInt64(percent) }
+}
