@@ -137,6 +137,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     private let reading = Mutex<[String: Reading]>([:])
     /// What takes the signals of each kind.
     private let signalHandlers = Mutex<[String: @Sendable (ReceivedSignal) async -> Void]>([:])
+    let callRouter: CallRouter
 
     /// A read of published keys that is under way.
     private struct Reading {
@@ -151,6 +152,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     ) {
         (self.username, self.deviceId, self.transport) = (username, deviceId, transport)
         (self.engine, self.peers, self.p2p, self.handler) = (engine, peers, p2p, handler)
+        callRouter = CallRouter(own: username)
         let (stream, events) = AsyncStream.makeStream(of: MessengerEvent.self)
         self.events = events
         let task = Task { [weak self] in
@@ -296,6 +298,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         events.finish()
         signals.close()
         p2p.close()
+        callRouter.close()
         engine.close()
     }
 
@@ -427,6 +430,17 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             return try await engine.perform(job)
         } catch let refusal as MessengerRefusal {
             throw CypherMessengerError(refusal)
+        }
+    }
+
+    /// Does a job that seals for a person. If there is no session with them, their keys are read in the background, so
+    /// that a later call may succeed.
+    func perform(sealingFor user: String, _ job: (UInt64) -> MessengerJob) async throws -> MessengerReply {
+        do {
+            return try await perform(job)
+        } catch CypherMessengerError.keysMissing {
+            want(keysOf: user)
+            throw CypherMessengerError.keysMissing
         }
     }
 
@@ -587,8 +601,8 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     /// Seals and queues a signal; returns when it is stored.
     ///
     /// - Throws: ``CypherMessengerError/keysMissing`` if there is no session with the person or the device. Their keys are
-    ///   not read for a signal: they are for a text.
+    ///   read then, so a later call may succeed.
     func send(_ signal: SignalJob) async throws {
-        _ = try await perform { .signal(ticket: $0, signal) }
+        _ = try await perform(sealingFor: signal.user) { .signal(ticket: $0, signal) }
     }
 }

@@ -146,7 +146,8 @@ public struct PrivateChat: Sendable {
     }
 
     private func send(_ job: SendJob) async throws -> AnyChatMessage {
-        guard case .accepted(let message) = try await messenger.perform({ .send(ticket: $0, job) }) else {
+        let reply = try await messenger.perform(sealingFor: job.user) { .send(ticket: $0, job) }
+        guard case .accepted(let message) = reply else {
             throw CypherMessengerError.unknownMessage
         }
         return AnyChatMessage(message)

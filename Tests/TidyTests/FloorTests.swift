@@ -29,7 +29,10 @@ import Testing
             "JSONCodec", "OMEMO", "PeerConnection", "QRCode", "TransportCodec",
         ],
         ["CommitLoop", "Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
-        ["DeviceDirectory", "DeviceSessions", "IRCGateway", "JSONGateway", "Messenger", "Outbox", "Vault"],
+        [
+            "CallSignalling", "DeviceDirectory", "DeviceSessions", "IRCGateway", "JSONGateway", "Messenger", "Outbox",
+            "Vault",
+        ],
         [
             "HTTPServer", "IRCServer", "NIOSupport", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit",
             "SQLiteQueue", "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",

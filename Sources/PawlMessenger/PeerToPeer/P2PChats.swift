@@ -15,14 +15,18 @@ extension PrivateChat {
     /// order.
     ///
     /// - Parameter preferredTransportIdentifier: of the factory to be tried first; nil for the order of registration.
-    /// - Throws: ``P2PError``: `keysMissing` if no keys were exchanged with the person yet, or `noTransport`.
+    /// - Throws: ``P2PError``: `keysMissing` if no keys were exchanged with the person yet, and they are read then;
+    ///   or `noTransport`.
     @discardableResult
     public func buildP2PConnections(
         preferredTransportIdentifier: String? = nil
     ) async throws -> P2PBuildResult {
         let connections = messenger.p2p
         let devices = connections.devices(of: username)
-        guard !devices.isEmpty || username == messenger.username else { throw P2PError.keysMissing }
+        guard !devices.isEmpty || username == messenger.username else {
+            messenger.want(keysOf: username.raw)
+            throw P2PError.keysMissing
+        }
         let results = await withTaskGroup(of: (DeviceId, Result<P2PClient, P2PError>).self) { group in
             for device in devices {
                 group.addTask { [username] in

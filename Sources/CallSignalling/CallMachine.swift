@@ -1,0 +1,579 @@
+// The state of all calls of one device: who is in which call, which messages wait for which, and what has ended.
+//
+// It knows neither descriptions nor keys, and sends nothing by itself: messages and times go in, actions come out. The
+// messages come from an authenticated channel that may lose, delay and reorder them. The channel drops copies.
+
+package import Envelope
+package import Protection
+
+/// What to do after an event of a call, in this order.
+package enum CallAction<Payload: Sendable>: Sendable {
+    /// Hands a message over to the app.
+    case deliver(CallKey, DeviceID, CallMessage<Payload>)
+    /// Sends a message.
+    case send(CallOutgoing<Payload>)
+    /// The call has ended without an act of the person on this device.
+    case ended(CallKey, CallEnding)
+    case dropped(CallDrop)
+}
+
+/// A message to send.
+package struct CallOutgoing<Payload: Sendable>: Sendable {
+    package var user: String
+    /// Nil for all devices of the account.
+    package var device: DeviceID?
+    package var message: CallMessage<Payload>
+}
+
+/// The limits and times of calls. All are ours.
+package enum CallLimits {
+    /// Sides of calls at once. A person is in one or two; a server of group calls has a side for each participant.
+    package static let sides = 256
+    /// Sides at once that a person did not begin or answer: contacts cannot fill the table.
+    package static let unanswered = 32
+    /// Participants of a group call. Keys are sent to each, so the traffic grows with the square.
+    package static let participants = 32
+    /// Candidates of one side between two offers. A device with many networks has some dozens.
+    package static let candidates = 256
+    /// Messages of one device that wait for an earlier one, or for the offer.
+    package static let waiting = 64
+    /// Bytes of all messages that wait.
+    package static let waitingBytes = 4 << 20
+    /// Ends that are remembered. The oldest is forgotten first.
+    package static let ends = 256
+    /// How long an end is remembered, in milliseconds: longer than a message may be on its way.
+    package static let endTime: Int64 = 600_000
+    /// How long a message waits for an earlier one, in milliseconds. Candidates are lost after that, calls are not.
+    package static let gapTime: Int64 = 5_000
+    /// How long the caller's device rings, in milliseconds.
+    package static let ringTime: Int64 = 30_000
+    /// How long the other side rings and messages wait for an offer, in milliseconds: the ringing of the caller, and the
+    /// longest way of an offer.
+    package static let answerTime: Int64 = 60_000
+    /// Messages of one stream.
+    package static let numbers = 1 << 32
+    /// Streams of one side: one for each device of a person.
+    static let streams = 6
+}
+
+/// The calls of one device.
+package struct CallMachine<Payload: Sendable> {
+    package typealias Message = CallMessage<Payload>
+    package typealias Action = CallAction<Payload>
+
+    /// The messages of one device, in their order.
+    private struct Stream {
+        var began: Int64
+        var next = 0
+        var held: [Int: Message] = [:]
+        /// When the wait for a missing message ends; nil if none is missing.
+        var gapEnd: Int64?
+    }
+
+    private enum Phase { case unopened, ringing, open }
+
+    /// One side of a call.
+    private struct Side {
+        var role: CallRole?
+        var call: String
+        var phase = Phase.unopened
+        var isOutgoing = false
+        /// The device at the other end; nil while several may answer.
+        var device: DeviceID?
+        /// When the ringing or the wait for an offer ends, in milliseconds of uptime; nil for never.
+        var deadline: Int64?
+        var stream: Int64 = 0
+        var nextNumber = 0
+        var streams: [DeviceID: Stream] = [:]
+        /// Messages that wait for an offer, or for this device to join the group call.
+        var kept: [(device: DeviceID, message: Message)] = []
+        /// Own candidates from before the own offer.
+        var keptCandidates: [Payload] = []
+        /// Whether an offer was sent, and whether one was received.
+        var hasSentOffer = false
+        var hasOffer = false
+        var candidatesSent = 0
+        var candidatesReceived = 0
+
+        /// Somebody has answered: it does not ring any more.
+        mutating func open() { (phase, deadline) = (.open, nil) }
+
+        var waitingBytes: Int {
+            kept.reduce(0) { $0 + $1.message.size }
+                + streams.values.reduce(0) { $0 + $1.held.values.reduce(0) { $0 + $1.size } }
+        }
+    }
+
+    private struct End {
+        var call: String
+        /// The last streams of the devices of the other side.
+        var streams: [DeviceID: Int64]
+        var until: Int64
+    }
+
+    /// The name of the person.
+    private let own: String
+    private var sides: [CallKey: Side] = [:]
+    private var ends: [CallKey: End] = [:]
+    private var lastStream: Int64 = 0
+
+    package init(own: String) { self.own = own }
+
+    /// Whether the call with an account goes on.
+    package func contains(_ key: CallKey) -> Bool { sides[key] != nil }
+
+    /// Sides of calls, those that wait for an offer included.
+    package var count: Int { sides.count }
+
+    /// When a ``tick(_:)`` is due, in milliseconds of uptime; nil if none is.
+    package var nextWake: Int64? {
+        sides.values.flatMap { side in
+            [side.deadline].compactMap(\.self) + side.streams.values.compactMap(\.gapEnd)
+        }.min()
+    }
+
+    private static func uptime(_ now: Timestamp) -> Int64 { now.monotonic / 1_000_000 }
+
+    // MARK: Sending
+
+    /// Prepares a message. The messages are sent in this order; those that were not are given to ``takeBack(_:)``.
+    ///
+    /// - Returns: empty if the message waits for the offer, or is a candidate of a call that has ended.
+    package mutating func send(
+        _ content: Message.Content, _ key: CallKey, call: String, as role: CallRole, to device: DeviceID? = nil,
+        now: Timestamp
+    ) throws(CallRefusal) -> [CallOutgoing<Payload>] {
+        if sides[key] == nil, ends[key]?.call == call, role == .person {
+            if case .candidate = content { return [] }
+            throw .ended
+        }
+        var side = try side(key, call, role, content, now)
+        var output: [CallOutgoing<Payload>] = []
+        switch content {
+        case .offer:
+            side.hasSentOffer = true
+            (side.candidatesSent, side.candidatesReceived) = (0, 0)
+            if side.phase == .ringing, side.isOutgoing, role == .person {
+                side.deadline = Self.uptime(now) + CallLimits.ringTime
+            }
+            append(content, key, &side, to: device, &output)
+            for candidate in side.keptCandidates { append(.candidate(candidate), key, &side, to: device, &output) }
+            side.keptCandidates = []
+        case .answer:
+            guard side.hasOffer else { throw .noCall }
+            append(content, key, &side, to: device, &output)
+            if role == .person, side.phase == .ringing, !side.isOutgoing {
+                output.append(toOwnDevices(.answered(caller: key.user), key.route, side.call))
+            }
+            side.open()
+        case .candidate(let payload):
+            side.candidatesSent += 1
+            guard side.candidatesSent <= CallLimits.candidates else { throw .limit }
+            if side.isOutgoing, !side.hasSentOffer {
+                side.keptCandidates.append(payload)
+            } else {
+                append(content, key, &side, to: device, &output)
+            }
+        case .ciphertext, .control: append(content, key, &side, to: device, &output)
+        case .answered, .end: throw .noCall
+        }
+        sides[key] = side
+        if role == .sfu, case .offer = content { output += answerInvitations(to: key.route, call) }
+        return output
+    }
+
+    /// The side that a message belongs to. Offers, ciphertexts and own candidates begin one.
+    private mutating func side(
+        _ key: CallKey, _ call: String, _ role: CallRole, _ content: Message.Content, _ now: Timestamp
+    ) throws(CallRefusal) -> Side {
+        if var side = sides[key], side.phase != .unopened {
+            guard side.call == call || role != .person else { throw .noCall }
+            // The other side's first message, or joining, has opened it without a message from here.
+            if side.stream == 0 { side.stream = newStream(now) }
+            return side
+        }
+        if case .answer = content { throw .noCall }
+        guard sides.count < CallLimits.sides, participants(key.route) <= CallLimits.participants || role == .client
+        else { throw .limit }
+        var side = Side(role: role, call: call)
+        // What a participant has sent before this device has anything to do with it is not lost.
+        if role == .participant, let earlier = sides[key] {
+            (side.streams, side.kept) = (earlier.streams, earlier.kept)
+        }
+        side.isOutgoing = role == .person || role == .sfu
+        side.open()
+        if role == .person { (side.phase, side.deadline) = (.ringing, Self.uptime(now) + CallLimits.ringTime) }
+        side.stream = newStream(now)
+        return side
+    }
+
+    private func participants(_ route: CallRoute) -> Int { sides.keys.count { $0.route == route } }
+
+    private mutating func newStream(_ now: Timestamp) -> Int64 {
+        lastStream = max(lastStream + 1, now.wall)
+        return lastStream
+    }
+
+    private func append(
+        _ content: Message.Content, _ key: CallKey, _ side: inout Side, to device: DeviceID?,
+        _ output: inout [CallOutgoing<Payload>]
+    ) {
+        let message = Message(
+            key.route, call: side.call, role: side.role, stream: side.stream, number: side.nextNumber, content, size: 0)
+        side.nextNumber += 1
+        output.append(CallOutgoing(user: key.user, device: device ?? side.device, message: message))
+    }
+
+    /// To the person's other devices. These messages have no order: each is the last one of its call.
+    private func toOwnDevices(_ content: Message.Content, _ route: CallRoute, _ call: String) -> CallOutgoing<Payload> {
+        CallOutgoing(
+            user: own, device: nil,
+            message: Message(route, call: call, role: nil, stream: 0, number: 0, content, size: 0))
+    }
+
+    /// This device joins: the person's others stop ringing.
+    private mutating func answerInvitations(to route: CallRoute, _ call: String) -> [CallOutgoing<Payload>] {
+        var output: [CallOutgoing<Payload>] = []
+        for (key, side) in sides where key.route == route && side.role == .participant && side.phase == .ringing {
+            sides[key]?.open()
+            output.append(toOwnDevices(.answered(caller: key.user), route, side.call))
+        }
+        return output
+    }
+
+    /// Undoes the preparation of messages that could not be sent, so that the other side does not wait for them.
+    package mutating func takeBack(_ messages: [CallOutgoing<Payload>]) {
+        for message in messages.reversed() {
+            let key = CallKey(message.message.route, message.user)
+            guard let side = sides[key], side.stream == message.message.stream,
+                side.nextNumber == message.message.number + 1
+            else { continue }
+            sides[key]?.nextNumber -= 1
+            if case .offer = message.message.content { sides[key]?.hasSentOffer = false }
+            // A call that has not begun leaves nothing.
+            if side.nextNumber == 1, side.streams.isEmpty { sides[key] = nil }
+        }
+    }
+
+    /// The person joins a group call: what participants have sent before is handed over.
+    package mutating func joined(_ route: CallRoute) -> [Action] {
+        var actions: [Action] = []
+        for (key, side) in sides where key.route == route && side.role == .participant {
+            sides[key]?.kept = []
+            sides[key]?.open()
+            actions += side.kept.map { .deliver(key, $0.device, $0.message) }
+        }
+        return actions
+    }
+
+    private func isJoined(_ route: CallRoute) -> Bool {
+        sides.contains { $0.key.route == route && $0.value.role == .sfu && $0.value.phase == .open }
+    }
+
+    // MARK: The end
+
+    /// Ends a call of this device. Nothing happens if it has ended before.
+    ///
+    /// - Parameters:
+    ///   - user: the side that ends; nil for all sides of the call.
+    ///   - state: the end state as the person sees it.
+    package mutating func end(
+        _ route: CallRoute, with user: String? = nil, call: String, state: String, now: Timestamp
+    ) -> [CallOutgoing<Payload>] {
+        var output: [CallOutgoing<Payload>] = []
+        let keys = sides.keys.filter { $0.route == route && (user ?? $0.user) == $0.user }.sorted { $0.user < $1.user }
+        for key in keys {
+            guard var side = sides[key], side.phase != .unopened, side.call == call || side.role != .person else {
+                continue
+            }
+            // A side that nothing was sent to and that has sent nothing does not know the call.
+            if side.nextNumber > 0 || !side.streams.isEmpty {
+                append(.end(state: state, caller: nil), key, &side, to: nil, &output)
+            }
+            if !side.isOutgoing, side.phase == .ringing {
+                output.append(toOwnDevices(.end(state: state, caller: key.user), route, side.call))
+            }
+            remember(key, side, now)
+        }
+        return output
+    }
+
+    /// Removes a side and remembers its end.
+    private mutating func remember(_ key: CallKey, _ side: Side, _ now: Timestamp) {
+        sides[key] = nil
+        remember(key, side.call, side.streams.mapValues(\.began), now)
+    }
+
+    private mutating func remember(_ key: CallKey, _ call: String, _ streams: [DeviceID: Int64], _ now: Timestamp) {
+        let uptime = Self.uptime(now)
+        ends = ends.filter { $0.value.until > uptime }
+        if ends.count >= CallLimits.ends, let oldest = ends.min(by: { $0.value.until < $1.value.until }) {
+            ends[oldest.key] = nil
+        }
+        ends[key] = End(call: call, streams: streams, until: uptime + CallLimits.endTime)
+    }
+
+    // MARK: Receiving
+
+    /// Takes a message of an authenticated device.
+    package mutating func receive(
+        _ message: Message, from user: String, _ device: DeviceID, now: Timestamp
+    ) -> [Action] {
+        if user == own { return receiveOwn(message, now) }
+        let key = CallKey(message.route, user)
+        if let end = ends[key], end.until > Self.uptime(now), end.call == message.call,
+            end.streams[device].map({ message.stream <= $0 }) ?? true
+        {
+            return [.dropped(.ended)]
+        }
+        var side: Side
+        if let known = sides[key] {
+            side = known
+        } else {
+            guard sides.count < CallLimits.sides,
+                message.role == .client || sides.values.count(where: { $0.phase != .open }) < CallLimits.unanswered
+            else { return [.dropped(.limit)] }
+            side = Side(role: nil, call: message.call)
+            side.deadline = Self.uptime(now) + CallLimits.answerTime
+        }
+        var actions: [Action] = []
+        let isOther = side.call != message.call && (side.role ?? .person) == .person
+        if isOther, side.phase != .unopened || message.role != .participant { return [.dropped(.otherCall)] }
+        if let other = side.device, other != device {
+            if side.role == .person, side.isOutgoing, case .answer = message.content {
+                // Two devices have answered: the second one is told.
+                append(.end(state: Self.answeredElsewhere, caller: nil), key, &side, to: device, &actions)
+                sides[key] = side
+            }
+            return actions + [.dropped(.otherDevice)]
+        }
+        let ready = order(message, device, &side, now, &actions)
+        sides[key] = side
+        for message in ready { actions += apply(message, key, device, now) }
+        return actions
+    }
+
+    /// The end state of a device whose answer came too late.
+    package static var answeredElsewhere: String { "auxiliaryDeviceAnswered" }
+
+    private func append(
+        _ content: Message.Content, _ key: CallKey, _ side: inout Side, to device: DeviceID, _ actions: inout [Action]
+    ) {
+        var output: [CallOutgoing<Payload>] = []
+        append(content, key, &side, to: device, &output)
+        // The other device's stream goes on without this message.
+        side.nextNumber -= 1
+        actions += output.map { .send($0) }
+    }
+
+    /// Puts a message in its place, and returns those whose turn it is.
+    private func order(
+        _ message: Message, _ device: DeviceID, _ side: inout Side, _ now: Timestamp, _ actions: inout [Action]
+    ) -> [Message] {
+        var stream = side.streams[device] ?? Stream(began: message.stream)
+        guard side.streams[device] != nil || side.streams.count < CallLimits.streams else {
+            actions.append(.dropped(.limit))
+            return []
+        }
+        if message.stream > stream.began {
+            // The sender has started again and numbers from 0.
+            actions += stream.held.map { _ in .dropped(.late) }
+            stream = Stream(began: message.stream)
+        }
+        guard message.stream == stream.began, (stream.next..<CallLimits.numbers).contains(message.number),
+            stream.held[message.number] == nil
+        else {
+            actions.append(.dropped(.late))
+            return []
+        }
+        let bytes = sides.values.reduce(0) { $0 + $1.waitingBytes }
+        guard message.number == stream.next || bytes + message.size <= CallLimits.waitingBytes else {
+            actions.append(.dropped(.limit))
+            return []
+        }
+        stream.held[message.number] = message
+        if stream.held.count > CallLimits.waiting { stream.next = stream.held.keys.min() ?? stream.next }
+        defer { side.streams[device] = stream }
+        return Self.ready(&stream, now)
+    }
+
+    private static func ready(_ stream: inout Stream, _ now: Timestamp) -> [Message] {
+        var ready: [Message] = []
+        while let message = stream.held.removeValue(forKey: stream.next) {
+            ready.append(message)
+            stream.next += 1
+        }
+        if stream.held.isEmpty {
+            stream.gapEnd = nil
+        } else if stream.gapEnd == nil || !ready.isEmpty {
+            stream.gapEnd = uptime(now) + CallLimits.gapTime
+        }
+        return ready
+    }
+
+    /// Does what a message asks for, in its order.
+    private mutating func apply(
+        _ message: Message, _ key: CallKey, _ device: DeviceID, _ now: Timestamp
+    ) -> [Action] {
+        // An earlier message has ended the call, or another device is in it now.
+        guard var side = sides[key], side.device == nil || side.device == device else { return [.dropped(.ended)] }
+        defer { if sides[key] != nil { sides[key] = side } }
+        let deliver = Action.deliver(key, device, message)
+        switch message.content {
+        case .answered: return [.dropped(.unexpected)]
+        case .offer: return applyOffer(deliver, message, key, device, &side, now)
+        case .answer:
+            guard side.hasSentOffer, side.phase != .unopened else { return [.dropped(.unexpected)] }
+            (side.device, side.phase, side.deadline) = (device, .open, nil)
+            return [deliver]
+        case .candidate: return applyCandidate(deliver, message, device, &side)
+        case .ciphertext: return applyCiphertext(deliver, message, key, device, &side, now)
+        case .control(_, let invites):
+            if side.role == .sfu { return [deliver] }
+            guard message.role == .participant, side.role == nil || side.role == .participant else {
+                return [.dropped(.unexpected)]
+            }
+            side.role = .participant
+            guard invites, side.phase == .unopened, !isJoined(key.route) else {
+                return side.phase == .unopened && !isJoined(key.route) ? keep(message, device, &side) : [deliver]
+            }
+            open(&side, message, now)
+            return [deliver]
+        case .end(let state, nil):
+            remember(key, side, now)
+            return side.phase == .unopened ? [] : [.ended(key, .byPeer(state))]
+        case .end: return [.dropped(.unexpected)]
+        }
+    }
+
+    private mutating func applyOffer(
+        _ deliver: Action, _ message: Message, _ key: CallKey, _ device: DeviceID, _ side: inout Side, _ now: Timestamp
+    ) -> [Action] {
+        let role = message.role ?? .person
+        guard role == .person || role == .client, side.role == nil || side.role == role else {
+            return [.dropped(.unexpected)]
+        }
+        if side.phase == .unopened {
+            side.role = role
+            open(&side, message, now)
+            side.device = device
+        }
+        // Until it is answered, the one who calls offers.
+        guard !side.isOutgoing || side.phase == .open else { return [.dropped(.unexpected)] }
+        (side.device, side.hasOffer) = (device, true)
+        if side.phase == .ringing { side.deadline = Self.uptime(now) + CallLimits.answerTime }
+        (side.candidatesReceived, side.candidatesSent) = (0, 0)
+        let kept = side.kept
+        side.kept = []
+        return [deliver]
+            + kept.flatMap { kept -> [Action] in
+                guard kept.device == device else { return [.dropped(.otherDevice)] }
+                side.candidatesReceived += 1
+                return [.deliver(key, device, kept.message)]
+            }
+    }
+
+    private func applyCandidate(
+        _ deliver: Action, _ message: Message, _ device: DeviceID, _ side: inout Side
+    ) -> [Action] {
+        if side.role == .participant { return [.dropped(.unexpected)] }
+        // The caller's candidates wait for its offer; those of the called one do not wait for the answer.
+        guard side.hasOffer || (side.isOutgoing && side.hasSentOffer) else { return keep(message, device, &side) }
+        side.candidatesReceived += 1
+        return side.candidatesReceived <= CallLimits.candidates ? [deliver] : [.dropped(.limit)]
+    }
+
+    private mutating func applyCiphertext(
+        _ deliver: Action, _ message: Message, _ key: CallKey, _ device: DeviceID, _ side: inout Side, _ now: Timestamp
+    ) -> [Action] {
+        switch side.role ?? message.role ?? .person {
+        case .person:
+            if side.phase == .unopened {
+                side.role = .person
+                open(&side, message, now)
+                side.device = device
+            }
+            return [deliver]
+        case .participant:
+            side.role = .participant
+            guard isJoined(key.route) else { return keep(message, device, &side) }
+            side.open()
+            return [deliver]
+        case .sfu, .client: return [.dropped(.unexpected)]
+        }
+    }
+
+    private mutating func open(_ side: inout Side, _ message: Message, _ now: Timestamp) {
+        (side.phase, side.call) = (.ringing, message.call)
+        side.deadline = Self.uptime(now) + CallLimits.answerTime
+        if side.role == .client { side.open() }
+        if side.stream == 0 { side.stream = newStream(now) }
+    }
+
+    private func keep(_ message: Message, _ device: DeviceID, _ side: inout Side) -> [Action] {
+        let bytes = sides.values.reduce(0) { $0 + $1.waitingBytes } + message.size
+        guard side.kept.count < CallLimits.waiting, bytes <= CallLimits.waitingBytes else {
+            return [.dropped(.limit)]
+        }
+        side.kept.append((device, message))
+        return []
+    }
+
+    /// A message of the person's other device: a call was answered or ended there.
+    private mutating func receiveOwn(_ message: Message, _ now: Timestamp) -> [Action] {
+        let (caller, ending): (String, CallEnding)
+        switch message.content {
+        case .answered(let name): (caller, ending) = (name, .answeredElsewhere)
+        case .end(let state, let name?): (caller, ending) = (name, .endedElsewhere(state))
+        default: return [.dropped(.unexpected)]
+        }
+        let key = CallKey(message.route, caller)
+        guard let side = sides[key] else {
+            // It has overtaken the offer, which is late then.
+            remember(key, message.call, [:], now)
+            return []
+        }
+        guard side.call == message.call || side.phase == .unopened else { return [.dropped(.otherCall)] }
+        // Both have answered: the caller decides.
+        guard !side.isOutgoing, side.phase != .open else { return [.dropped(.late)] }
+        remember(key, side, now)
+        return side.phase == .ringing ? [.ended(key, ending)] : []
+    }
+
+    // MARK: Time
+
+    /// Ends what rings too long, and stops waiting for messages that were lost.
+    package mutating func tick(_ now: Timestamp) -> [Action] {
+        let uptime = Self.uptime(now)
+        var actions: [Action] = []
+        for key in sides.keys.sorted(by: { ($0.route.text, $0.user) < ($1.route.text, $1.user) }) {
+            guard var side = sides[key] else { continue }
+            if let deadline = side.deadline, deadline <= uptime {
+                actions += side.kept.map { _ in .dropped(.expired) }
+                if side.phase == .ringing {
+                    if side.isOutgoing, side.nextNumber > 0 {
+                        var output: [CallOutgoing<Payload>] = []
+                        append(
+                            .end(state: "userInitiatedUnanswered", caller: nil), key, &side, to: nil, &output)
+                        actions += output.map { .send($0) }
+                    }
+                    actions.append(.ended(key, .unanswered(isOutgoing: side.isOutgoing)))
+                    remember(key, side, now)
+                } else {
+                    actions += side.streams.values.flatMap(\.held).map { _ in .dropped(.expired) }
+                    sides[key] = nil
+                }
+                continue
+            }
+            for (device, stream) in side.streams {
+                guard let gapEnd = stream.gapEnd, gapEnd <= uptime else { continue }
+                var stream = stream
+                (stream.next, stream.gapEnd) = (stream.held.keys.min() ?? stream.next, nil)
+                let ready = Self.ready(&stream, now)
+                sides[key]?.streams[device] = stream
+                for message in ready { actions += apply(message, key, device, now) }
+            }
+        }
+        return actions
+    }
+}

@@ -1,0 +1,577 @@
+// Joins the machine of calls to the messenger and to the app's RTC session. Signals go in and are handed over on a lane of
+// their own for each side of a call, so that neither a slow session nor another call delays the messenger.
+
+import CallSignalling
+import Devices
+import Envelope
+import Foundation
+import Messenger
+import Protection
+import Synchronization
+
+/// The calls of one messenger.
+final class CallRouter: Sendable {
+    typealias Payload = CallEnvelope.Payload
+    typealias Message = CallMessage<Payload>
+
+    static let kind = "call"
+    /// The account of a server without keys in the machine. No account has white space in its name.
+    static let plainServer = "server without keys"
+
+    /// What is known of one side.
+    private struct Known {
+        var call: Call
+        var role: CallRole
+    }
+
+    private struct State {
+        var machine: CallMachine<Payload>
+        weak var messenger: CypherMessenger?
+        weak var session: (any RTCSession)?
+        var options = CallOptions()
+        var known: [CallKey: Known] = [:]
+        var lanes: [CallKey: CallLane] = [:]
+        /// The version of the last list of participants.
+        var rosters: [CallRoute: Int] = [:]
+        /// The last message of each call that is being sent.
+        var tails: [CallRoute: (id: UInt64, task: Task<Void, any Error>)] = [:]
+        var nextTail: UInt64 = 0
+        var statistics = CallStatistics()
+        var wake: (at: Int64, task: Task<Void, Never>)?
+        var isClosed = false
+    }
+
+    private let own: Username
+    private let state: Mutex<State>
+
+    init(own: Username) {
+        self.own = own
+        state = Mutex(State(machine: CallMachine(own: own.raw)))
+    }
+
+    var statistics: CallStatistics { state.withLock { $0.statistics } }
+
+    func start(_ messenger: CypherMessenger, _ session: any RTCSession, _ options: CallOptions) {
+        state.withLock { ($0.messenger, $0.session, $0.options) = (messenger, session, options) }
+        messenger.handleSignals(Self.kind) { [weak self] signal in self?.receive(signal) }
+    }
+
+    func close() {
+        let (lanes, wake) = state.withLock { state in
+            defer { (state.lanes, state.known, state.wake, state.isClosed) = ([:], [:], nil, true) }
+            return (state.lanes.values, state.wake)
+        }
+        for lane in lanes { lane.finish(nil) }
+        wake?.task.cancel()
+    }
+
+    // MARK: Names
+
+    private func isGroup(_ call: Call, _ options: CallOptions) -> Bool {
+        call.recipients.contains { $0.secretName == options.sfuName }
+    }
+
+    private func names(_ call: Call) -> Set<Username> {
+        Set(([call.sender] + call.recipients).map { Username($0.secretName) })
+    }
+
+    /// The account of the server; nil if there is none.
+    private func server(_ options: CallOptions) -> String? {
+        switch options.sfu {
+        case .device(let account, _): account.raw
+        case .plain: Self.plainServer
+        case nil: nil
+        }
+    }
+
+    private func route(_ call: Call) throws(CallError) -> CallRoute {
+        guard CallEnvelope.isWellFormed(call), let route = CallRoute(call.sharedCommunicationId) else {
+            throw .malformed
+        }
+        return route
+    }
+
+    /// The account to which the descriptions of a call go, and what it is.
+    private func destination(of call: Call, _ options: CallOptions) throws(CallError) -> (String, CallRole) {
+        if options.isServer { return (Username(call.sender.secretName).raw, .client) }
+        if isGroup(call, options) {
+            guard let server = server(options) else { throw .noServer }
+            return (server, .sfu)
+        }
+        guard call.recipients.count == 1, names(call).contains(own), names(call).count == 2 else {
+            throw .notParticipant
+        }
+        let other = Username(call.sender.secretName) == own ? call.recipients[0] : call.sender
+        return (Username(other.secretName).raw, .person)
+    }
+
+    // MARK: Sending
+
+    func send(offer call: Call) async throws {
+        guard let sdp = call.sessionDescription else { throw CallError.malformed }
+        try await send(call) { .offer(Payload(call: $0, sdp: sdp)) }
+    }
+
+    func send(answer call: Call, _ metadata: SDPNegotiationMetadata) async throws {
+        guard let sdp = call.sessionDescription, let device = DeviceId(metadata.offerDeviceId) else {
+            throw CallError.malformed
+        }
+        let options = state.withLock { $0.options }
+        let (user, _) = try destination(of: call, options)
+        guard Username(metadata.offerSecretName).raw == user else { throw CallError.notParticipant }
+        try await send(call, to: device.id) { .answer(Payload(call: $0, sdp: sdp)) }
+    }
+
+    func send(candidate: IceCandidate, _ call: Call) async throws {
+        guard CallEnvelope.isWellFormed(candidate) else { throw CallError.malformed }
+        try await send(call) { _ in .candidate(Payload(candidate: candidate)) }
+    }
+
+    func send(ciphertext: Data, _ connectionId: String, to recipient: String, _ call: Call) async throws {
+        guard connectionId.utf8.count <= CallEnvelope.connectionLimit else { throw CallError.malformed }
+        guard ciphertext.count <= CallEnvelope.ciphertextLimit else { throw CallError.tooLong }
+        try await send(call, toParticipant: recipient) {
+            .ciphertext(Payload(call: $0, connectionId: connectionId, ciphertext: ciphertext))
+        }
+    }
+
+    func send(control: GroupControl, to recipient: String, _ call: Call) async throws {
+        let isServer = state.withLock { $0.options.isServer }
+        let isInvitation = control == .invitation
+        // A server knows the participants, and participants invite.
+        guard isServer != isInvitation else { throw CallError.notParticipant }
+        try await send(call, toParticipant: recipient) {
+            .control(Payload(call: isInvitation ? $0 : nil, control: control), invites: isInvitation)
+        }
+    }
+
+    /// Sends one message of a call, after those before it.
+    ///
+    /// - Parameter recipient: nil for the account to which the descriptions go.
+    private func send(
+        _ call: Call, toParticipant recipient: String? = nil, to device: DeviceID? = nil,
+        _ content: @escaping @Sendable (Call) -> Message.Content
+    ) async throws {
+        let route = try route(call)
+        let options = state.withLock { $0.options }
+        var (user, role) = try destination(of: call, options)
+        if let recipient, role != .person {
+            // Neither ciphertexts nor invitations are for the server.
+            let name = Username(recipient)
+            guard recipient != options.sfuName, name.raw != server(options), name != own, names(call).contains(name)
+            else { throw CallError.notParticipant }
+            (user, role) = (name.raw, role == .client ? .client : .participant)
+        } else if let recipient {
+            guard Username(recipient).raw == user else { throw CallError.notParticipant }
+        }
+        var wireCall = call
+        wireCall.metadata = nil
+        let message = content(wireCall)
+        let payload = CallEnvelope.parts(of: message).1
+        guard try CallEnvelope.encoder().encode(payload).count <= CallEnvelope.payloadLimit else {
+            throw CallError.tooLong
+        }
+        let key = CallKey(route, user)
+        let place = (key, role, device)
+        try await enqueue(route) { [self] in try await transmit(message, call, place, options) }
+    }
+
+    /// Runs the sends of one call one after the other.
+    private func enqueue(_ route: CallRoute, _ body: @escaping @Sendable () async throws -> Void) async throws {
+        let (id, task) = try state.withLock { state in
+            guard !state.isClosed else { throw MessengerClosed() }
+            let previous = state.tails[route]?.task
+            let task = Task {
+                _ = await previous?.result
+                try await body()
+            }
+            state.nextTail += 1
+            state.tails[route] = (state.nextTail, task)
+            return (state.nextTail, task)
+        }
+        defer { state.withLock { if $0.tails[route]?.id == id { $0.tails[route] = nil } } }
+        try await task.value
+    }
+
+    private func transmit(
+        _ content: Message.Content, _ call: Call, _ place: (key: CallKey, role: CallRole, device: DeviceID?),
+        _ options: CallOptions
+    ) async throws {
+        if place.role == .sfu { try await checkServer(options) }
+        let output = try state.withLock { state in
+            let output: [CallOutgoing<Payload>]
+            do throws(CallRefusal) {
+                output = try state.machine.send(
+                    content, place.key, call: call.id.uuidString, as: place.role, to: place.device,
+                    now: SystemTime.now())
+            } catch {
+                throw CallError(error)
+            }
+            state.known[place.key] = Known(call: call, role: place.role)
+            rearm(&state)
+            return output
+        }
+        for (number, outgoing) in output.enumerated() {
+            // The call does not wait for the notice to the person's other devices.
+            guard outgoing.user != own.raw else {
+                transmitLater(outgoing, call)
+                continue
+            }
+            do {
+                try await transmit(outgoing, call)
+            } catch {
+                state.withLock { state in
+                    state.machine.takeBack(Array(output[number...]))
+                    if !state.machine.contains(place.key) { state.known[place.key] = nil }
+                    rearm(&state)
+                }
+                throw error
+            }
+        }
+        if place.role == .sfu, case .offer = content {
+            state.withLock { state in perform(state.machine.joined(place.key.route), &state) }
+        }
+    }
+
+    /// Sends an envelope to its device, or to the server without keys.
+    private func transmit(_ outgoing: CallOutgoing<Payload>, _ call: Call) async throws {
+        let (messenger, options) = state.withLock { ($0.messenger, $0.options) }
+        let message = outgoing.message
+        let (kind, payload) = CallEnvelope.parts(of: message.content)
+        let isToServer = outgoing.user == server(options)
+        // The recipient's name in the spelling of the call.
+        let to =
+            isToServer
+            ? options.sfuName
+            : ([call.sender] + call.recipients).map(\.secretName).first { Username($0).raw == outgoing.user }
+                ?? outgoing.user
+        let envelope = CallEnvelope(
+            callId: call.sharedCommunicationId, call: UUID(uuidString: message.call) ?? call.id,
+            from: options.isServer ? options.sfuName : own.raw, to: to, kind, (message.stream, message.number), payload)
+        let text = try envelope.text()
+        guard text.utf8.count <= ChatContent.textLimit else { throw CallError.tooLong }
+        if outgoing.user == Self.plainServer {
+            guard case .plain(_, let send) = options.sfu else { throw CallError.noServer }
+            return try await send(text)
+        }
+        guard let messenger else { throw CallError.noSession }
+        let job = SignalJob(
+            to: outgoing.user, device: outgoing.device, kind: Self.kind, text: text, lifetime: envelope.lifetime)
+        try await withKeys { try await messenger.send(job) }
+    }
+
+    /// Sends a message that nothing waits for. If it cannot be sent, the other device's own time ends its ringing.
+    private func transmitLater(_ outgoing: CallOutgoing<Payload>, _ call: Call) {
+        Task { [weak self] in
+            do {
+                try await self?.transmit(outgoing, call)
+            } catch {
+                self?.state.withLock { $0.statistics.unsent += 1 }
+            }
+        }
+    }
+
+    /// Ours: how often and how long a message waits for keys that are being read. Half of that is enough for a server
+    /// that answers.
+    private static let keyAttempts = 20
+    private static let keyPause: Duration = .milliseconds(250)
+
+    private func withKeys(_ body: () async throws -> Void) async throws {
+        for _ in 1..<Self.keyAttempts {
+            do {
+                return try await body()
+            } catch CypherMessengerError.keysMissing {
+                try await Task.sleep(for: Self.keyPause)
+            }
+        }
+        do {
+            try await body()
+        } catch CypherMessengerError.keysMissing {
+            throw CallError.keysMissing
+        }
+    }
+
+    /// Checks that the server still has the pinned keys.
+    private func checkServer(_ options: CallOptions) async throws {
+        guard case .device(let account, let pinned) = options.sfu else { return }
+        guard let messenger = state.withLock({ $0.messenger }) else { throw CallError.noSession }
+        let chat = messenger.createPrivateChat(with: account)
+        try await withKeys {
+            guard chat.safetyNumber() == nil else { return }
+            messenger.want(keysOf: account.raw)
+            throw CypherMessengerError.keysMissing
+        }
+        guard Self.isPinned(chat, pinned) else { throw CallError.otherServer }
+    }
+
+    private static func isPinned(_ chat: PrivateChat, _ pinned: String) -> Bool {
+        guard let number = chat.safetyNumber(), !chat.hasChangedKeys else { return false }
+        return number.filter(\.isNumber) == pinned.filter(\.isNumber)
+    }
+
+    // MARK: The end
+
+    func end(_ call: Call, _ endState: CallEndState) async throws {
+        let route = try route(call)
+        try await enqueue(route) { [self] in
+            let output = state.withLock { state in
+                let user = state.options.isServer ? Username(call.sender.secretName).raw : nil
+                let output = state.machine.end(
+                    route, with: user, call: call.id.uuidString, state: endState.rawValue, now: SystemTime.now())
+                for key in state.known.keys where key.route == route && !state.machine.contains(key) {
+                    close(key, nil, &state)
+                }
+                rearm(&state)
+                return output
+            }
+            var failure: (any Error)?
+            for outgoing in output {
+                guard outgoing.user != own.raw else {
+                    transmitLater(outgoing, call)
+                    continue
+                }
+                do {
+                    try await transmit(outgoing, call)
+                } catch {
+                    failure = failure ?? error
+                }
+            }
+            if let failure { throw failure }
+        }
+    }
+
+    private func close(_ key: CallKey, _ endState: CallEndState?, _ state: inout State) {
+        let known = state.known.removeValue(forKey: key)
+        if endState != nil, state.lanes[key] == nil { _ = lane(key, &state) }
+        state.lanes.removeValue(forKey: key)?.finish(endState.flatMap { end in known.map { ($0.call, end) } })
+        if !state.known.keys.contains(where: { $0.route == key.route }) { state.rosters[key.route] = nil }
+    }
+
+    // MARK: Receiving
+
+    /// Takes a signal. Does not wait for the session.
+    func receive(_ signal: ReceivedSignal) {
+        take(signal.text, from: signal.user, signal.device, isSealed: true)
+    }
+
+    /// Takes an envelope of a server without keys.
+    func receive(plain text: String, from name: String) throws(CallError) {
+        guard case .plain(let allowed, _) = state.withLock({ $0.options.sfu }), name == allowed else {
+            throw .noServer
+        }
+        take(text, from: Self.plainServer, DeviceID(0), isSealed: false)
+    }
+
+    private func take(_ text: String, from user: String, _ device: DeviceID, isSealed: Bool) {
+        let envelope: CallEnvelope
+        do throws(CallEnvelope.Failure) {
+            envelope = try CallEnvelope(text: text)
+        } catch {
+            return state.withLock { $0.statistics.dropped[error.rawValue, default: 0] += 1 }
+        }
+        guard let route = envelope.route else { return }
+        state.withLock { state in
+            guard !state.isClosed else { return }
+            guard let role = role(of: user, envelope, CallKey(route, user), state) else {
+                return state.statistics.dropped[CallDrop.notParticipant.rawValue, default: 0] += 1
+            }
+            let message = Message(
+                route, call: envelope.call.uuidString, role: role.role, stream: envelope.stream, number: envelope.seq,
+                envelope.content, size: text.utf8.count)
+            perform(state.machine.receive(message, from: user, device, now: SystemTime.now()), &state)
+        }
+    }
+
+    /// What the sender is in the call, as far as the message tells; nil if it must not send this message.
+    private func role(
+        of user: String, _ envelope: CallEnvelope, _ key: CallKey, _ state: State
+    ) -> (role: CallRole?, Void)? {
+        let options = state.options
+        let isToOwn = Username(envelope.to) == own || (options.isServer && envelope.to == options.sfuName)
+        guard isToOwn else { return nil }
+        if user == server(options) {
+            // Even the pinned server sends neither offers nor ciphertexts.
+            let isAllowed = [.sdpAnswer, .iceCandidate, .groupControl, .end].contains(envelope.type)
+            guard isAllowed, envelope.payload.caller == nil, envelope.from == options.sfuName, isPinned(state) else {
+                return nil
+            }
+            if envelope.payload.control == .invitation { return nil }
+            return (.sfu, ())
+        }
+        guard Username(envelope.from).raw == user else { return nil }
+        if user == own.raw { return (nil, ()) }
+        guard let call = envelope.payload.call else {
+            // Lists of participants come from the server only.
+            return envelope.type == .groupControl ? nil : (options.isServer ? .client : nil, ())
+        }
+        let names = names(call)
+        guard names.contains(Username(user)) else { return nil }
+        if options.isServer { return isGroup(call, options) ? (.client, ()) : nil }
+        guard names.contains(own) else { return nil }
+        if isGroup(call, options) { return (.participant, ()) }
+        // Only the caller begins a call.
+        guard call.recipients.count == 1, state.known[key] != nil || Username(call.sender.secretName).raw == user
+        else { return nil }
+        return (.person, ())
+    }
+
+    private func isPinned(_ state: State) -> Bool {
+        guard case .device(let account, let number) = state.options.sfu, let messenger = state.messenger else {
+            return true
+        }
+        return Self.isPinned(messenger.createPrivateChat(with: account), number)
+    }
+
+    // MARK: Actions
+
+    private func perform(_ actions: [CallAction<Payload>], _ state: inout State) {
+        for action in actions {
+            switch action {
+            case .deliver(let key, let device, let message): deliver(message, key, device, &state)
+            case .send(let outgoing):
+                guard let call = state.known[CallKey(outgoing.message.route, outgoing.user)]?.call else { continue }
+                transmitLater(outgoing, call)
+            case .ended(let key, let ending): end(key, ending, &state)
+            case .dropped(let reason): state.statistics.dropped[reason.rawValue, default: 0] += 1
+            }
+        }
+        rearm(&state)
+    }
+
+    private func deliver(_ message: Message, _ key: CallKey, _ device: DeviceID, _ state: inout State) {
+        if state.known[key] == nil, var call = CallEnvelope.parts(of: message.content).1.call {
+            // A server sees each participant as the one who calls it.
+            if message.role == .client {
+                let name = ([call.sender] + call.recipients).first { Username($0.secretName).raw == key.user }
+                call.sender = name ?? call.sender
+            }
+            state.known[key] = Known(call: call, role: message.role ?? .person)
+        }
+        if case .participants(let list, let version)? = CallEnvelope.parts(of: message.content).1.control {
+            guard !list.isEmpty, version > state.rosters[key.route] ?? .min else {
+                return state.statistics.dropped[CallDrop.late.rawValue, default: 0] += 1
+            }
+            state.rosters[key.route] = version
+        }
+        guard let known = state.known[key], let delivery = delivery(message, key, device, known, state) else {
+            return state.statistics.dropped[CallDrop.notParticipant.rawValue, default: 0] += 1
+        }
+        if !lane(key, &state).yield(delivery) { state.statistics.dropped[CallDrop.limit.rawValue, default: 0] += 1 }
+    }
+
+    /// What the session is called with; nil if the message is not for it.
+    private func delivery(
+        _ message: Message, _ key: CallKey, _ device: DeviceID, _ known: Known, _ state: State
+    ) -> CallLane.Delivery? {
+        var call = known.call
+        let payload = CallEnvelope.parts(of: message.content).1
+        if known.role == .person, let newer = payload.call { call = newer }
+        if let sdp = payload.sdp { call.sessionDescription = sdp }
+        let name = ([call.sender] + call.recipients).first { Username($0.secretName).raw == key.user }
+        let device = DeviceId(device).raw
+        switch message.content {
+        case .offer:
+            guard let sdp = payload.sdp, let messenger = state.messenger else { return nil }
+            let metadata = SDPNegotiationMetadata(
+                offerSecretName: name?.secretName ?? key.user, offerDeviceId: device,
+                answerDeviceId: messenger.deviceId.raw)
+            return .offer(call, sdp, metadata)
+        case .answer:
+            guard let sdp = payload.sdp else { return nil }
+            return known.role == .sfu ? .control(call, .sfuAnswer(sdp)) : .answer(call, sdp)
+        case .candidate:
+            guard let candidate = payload.candidate else { return nil }
+            return known.role == .sfu ? .control(call, .sfuCandidate(candidate)) : .candidate(call, candidate)
+        case .ciphertext:
+            guard let id = payload.connectionId, let bytes = payload.ciphertext else { return nil }
+            guard known.role == .participant else {
+                var participant = name ?? Call.Participant(secretName: key.user, nickname: key.user)
+                participant.deviceId = device
+                return .ciphertext(participant, id, bytes, call)
+            }
+            // The person's own call says who takes part, not that of the sender.
+            guard let joined = joined(key.route, state), names(joined).contains(Username(key.user)) else { return nil }
+            return .groupCiphertext(joined, name?.secretName ?? key.user, id, bytes)
+        case .control:
+            guard let control = payload.control else { return nil }
+            return .control(call, .groupControl(control))
+        case .answered, .end: return nil
+        }
+    }
+
+    private func joined(_ route: CallRoute, _ state: State) -> Call? {
+        server(state.options).flatMap { state.known[CallKey(route, $0)]?.call }
+    }
+
+    private func end(_ key: CallKey, _ ending: CallEnding, _ state: inout State) {
+        guard let known = state.known[key] else { return }
+        let endState: CallEndState
+        switch ending {
+        case .byPeer(let name):
+            if known.role == .participant {
+                let call = joined(key.route, state) ?? known.call
+                let name = ([call.sender] + call.recipients).first { Username($0.secretName).raw == key.user }
+                _ = lane(key, &state).yield(
+                    .control(call, .participantLeft(participantId: name?.secretName ?? key.user)))
+                state.known[key] = nil
+                state.lanes.removeValue(forKey: key)?.finishAfterAll()
+                return
+            }
+            endState = CallEndState(name: name)?.seenByPartner ?? .failed
+        case .answeredElsewhere: endState = .auxiliaryDeviceAnswered
+        case .endedElsewhere(let name): endState = CallEndState(name: name) ?? .failed
+        case .unanswered(let isOutgoing):
+            endState = isOutgoing ? .userInitiatedUnanswered : .partnerInitiatedUnanswered
+        }
+        close(key, endState, &state)
+        guard known.role == .sfu else { return }
+        // Without the server there is no group call.
+        _ = state.machine.end(
+            key.route, call: known.call.id.uuidString, state: endState.rawValue, now: SystemTime.now())
+        for other in state.known.keys where other.route == key.route { close(other, nil, &state) }
+    }
+
+    private func lane(_ key: CallKey, _ state: inout State) -> CallLane {
+        if let lane = state.lanes[key] { return lane }
+        let lane = CallLane(
+            session: { [weak self] in self?.state.withLock { $0.session } },
+            onError: { [weak self] in self?.state.withLock { $0.statistics.sessionErrors += 1 } })
+        state.lanes[key] = lane
+        return lane
+    }
+
+    // MARK: Time
+
+    private func rearm(_ state: inout State) {
+        guard let at = state.machine.nextWake, !state.isClosed else {
+            state.wake?.task.cancel()
+            state.wake = nil
+            return
+        }
+        guard state.wake?.at != at else { return }
+        state.wake?.task.cancel()
+        let pause = max(at - SystemTime.now().monotonic / 1_000_000, 1)
+        let task = Task { [weak self] in
+            guard (try? await Task.sleep(for: .milliseconds(pause))) != nil else { return }
+            self?.tick()
+        }
+        state.wake = (at, task)
+    }
+
+    private func tick() {
+        state.withLock { state in
+            state.wake = nil
+            perform(state.machine.tick(SystemTime.now()), &state)
+        }
+    }
+}
+
+extension CallError {
+    fileprivate init(_ refusal: CallRefusal) {
+        switch refusal {
+        case .ended: self = .ended
+        case .limit: self = .limit
+        case .noCall: self = .noCall
+        }
+    }
+}

@@ -1,0 +1,588 @@
+import CallSignalling
+import Envelope
+import Protection
+import TestKit
+import Testing
+
+/// The calls of devices over a network that loses, delays and reorders, as transcripts.
+@Suite struct CallMachineTests {
+    private let world = CallWorld()
+
+    /// Alice with one device, Bob with two.
+    private func people() -> (CallWorld.Device, CallWorld.Device, CallWorld.Device) {
+        (world.device("alice", 1), world.device("bob", 2), world.device("bob", 3))
+    }
+
+    @Test func anOfferAnAnswerAndCandidatesGoBothWays() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        #expect(world.send(.offer("o"), from: alice, to: "bob") == nil)
+        world.send(.candidate("a0"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.answer("a"), from: bob, to: "alice", device: alice)
+        world.send(.candidate("b0"), from: bob, to: "alice")
+        world.deliverAll()
+        world.end("userInitiated", by: alice)
+        world.deliverAll()
+        #expect(bob.log == ["offer o", "candidate a0", "ended: userInitiated"])
+        #expect(alice.log == ["answer a", "candidate b0"])
+        #expect(alice.machine.count == 0 && bob.machine.count == 0)
+        #expect(alice.machine.nextWake == nil && bob.machine.nextWake == nil)
+    }
+
+    @Test func candidatesFromBeforeTheOfferAreSentAfterIt() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        for number in 0..<3 { world.send(.candidate("\(number)"), from: alice, to: "bob") }
+        #expect(world.network.isEmpty)
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["offer o", "candidate 0", "candidate 1", "candidate 2"])
+    }
+
+    @Test func candidatesThatOvertakeTheirOfferWaitForIt() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        for number in 0..<5 { world.send(.candidate("\(number)"), from: alice, to: "bob") }
+        world.network.reverse()
+        world.deliverAll()
+        #expect(bob.log == ["offer o"] + (0..<5).map { "candidate \($0)" })
+        #expect(bob.dropped.isEmpty)
+    }
+
+    /// The called one may send candidates before its answer, and they are not held back.
+    @Test func candidatesBeforeTheAnswerAreHandedOver() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.candidate("b0"), from: bob, to: "alice")
+        world.deliverAll()
+        #expect(alice.log == ["candidate b0"])
+        world.send(.candidate("b1"), from: bob, to: "alice")
+        world.send(.answer("a"), from: bob, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["candidate b0", "candidate b1", "answer a"])
+    }
+
+    /// In the calls of the original a ciphertext comes before the offer.
+    @Test func aCiphertextBeginsACall() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.ciphertext("k1"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.ciphertext("k2"), from: bob, to: "alice")
+        world.deliverAll()
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["ciphertext k1", "offer o"])
+        #expect(alice.log == ["ciphertext k2"])
+    }
+
+    /// The channel drops copies. If it did not, the numbers would.
+    @Test func aReplayedMessageIsDropped() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.send(.ciphertext("k"), from: alice, to: "bob")
+        let all = world.network
+        world.deliverAll()
+        world.network = all + all
+        world.deliverAll()
+        #expect(bob.log == ["offer o", "ciphertext k"])
+        #expect(bob.dropped == Array(repeating: .late, count: 4))
+        // Other bytes are another message.
+        world.send(.ciphertext("k"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log.count == 3)
+    }
+
+    @Test(arguments: [UInt64(1), 2, 3, 4, 5, 6, 7, 8])
+    func anyOrderIsHandedOverInOrder(_ seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        let count = 60
+        for number in 0..<count {
+            world.send(
+                Bool.random(using: &random) ? .candidate("\(number)") : .ciphertext("\(number)"), from: alice,
+                to: "bob")
+        }
+        world.network.shuffle(using: &random)
+        world.deliverAll()
+        #expect(bob.log.first == "offer o")
+        #expect(bob.log.dropFirst().compactMap { Int($0.split(separator: " ")[1]) } == Array(0..<count), "seed \(seed)")
+        #expect(bob.dropped.isEmpty)
+    }
+
+    /// Loss under a seed: what comes is in order, each once, and no loss stops a call.
+    @Test(arguments: [UInt64(1), 2, 3, 4, 5, 6, 7, 8])
+    func lostMessagesDoNotStopACall(_ seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.answer("a"), from: bob, to: "alice", device: alice)
+        world.deliverAll()
+        var arrived: [Int] = []
+        for number in 0..<200 {
+            world.send(.ciphertext("\(number)"), from: alice, to: "bob")
+            if random.below(10) < 3 { world.network.removeLast() } else { arrived.append(number) }
+            if random.below(5) == 0 { world.network.shuffle(using: &random) }
+            if random.below(4) == 0 { world.deliverAll() }
+        }
+        world.deliverAll()
+        for _ in 0..<200 { world.pass(CallLimits.gapTime) }
+        let numbers = bob.log.dropFirst().compactMap { Int($0.split(separator: " ")[1]) }
+        #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count, "seed \(seed)")
+        #expect(numbers.last == arrived.last && Set(numbers).isSubset(of: arrived), "seed \(seed)")
+        #expect(numbers.count + bob.dropped.count == arrived.count, "seed \(seed)")
+        #expect(bob.machine.nextWake == nil)
+    }
+
+    @Test func aLostMessageIsNotWaitedForLongerThanItsTime() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        for number in 0..<3 { world.send(.candidate("\(number)"), from: alice, to: "bob") }
+        let lost = world.network.removeFirst()
+        world.deliverAll()
+        #expect(bob.log == ["offer o"])
+        world.pass(CallLimits.gapTime - 1)
+        #expect(bob.log == ["offer o"])
+        world.pass(1)
+        #expect(bob.log == ["offer o", "candidate 1", "candidate 2"])
+        world.deliver(lost)
+        #expect(bob.dropped == [.late])
+    }
+
+    // MARK: Ends
+
+    @Test func anEndIsFinalAndIdempotent() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.send(.candidate("0"), from: alice, to: "bob")
+        let late = world.network
+        world.deliverAll()
+        world.end("userInitiated", by: alice)
+        #expect(world.network.count == 1)
+        world.end("failed", by: alice)
+        world.end("userInitiated", by: alice)
+        #expect(world.network.count == 1)
+        world.deliverAll()
+        world.end("partnerInitiated", by: bob)
+        #expect(world.network.isEmpty)
+        #expect(bob.log == ["offer o", "candidate 0", "ended: userInitiated"])
+        // What comes after the end is dropped and counted, and begins no call.
+        world.network = late
+        world.deliverAll()
+        #expect(bob.log.count == 3 && bob.dropped == [.ended, .ended])
+        #expect(world.send(.offer("o"), from: alice, to: "bob") == .ended)
+        #expect(world.send(.answer("a"), from: bob, to: "alice") == .ended)
+        #expect(world.send(.candidate("1"), from: alice, to: "bob") == nil)
+        #expect(world.network.isEmpty)
+    }
+
+    /// An end overtakes candidates: they are not handed over after it.
+    @Test func anEndThatOvertakesWaitsForItsPlace() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.send(.candidate("0"), from: alice, to: "bob")
+        world.end("userInitiated", by: alice)
+        world.network.reverse()
+        world.deliverAll()
+        #expect(bob.log == ["offer o", "candidate 0", "ended: userInitiated"])
+    }
+
+    @Test func aLaterCallMayHaveTheSameRoute() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("1"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(world.send(.offer("2"), from: alice, to: "bob", call: "call 2") == .noCall)
+        world.end("userInitiated", by: alice)
+        world.deliverAll()
+        world.send(.offer("2"), from: alice, to: "bob", call: "call 2")
+        world.deliverAll()
+        #expect(bob.log == ["offer 1", "ended: userInitiated", "offer 2"])
+    }
+
+    @Test func endsAreForgottenAfterTheirTimeOrTheOldestFirst() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.end("userInitiated", by: alice)
+        world.deliverAll()
+        world.pass(CallLimits.endTime + 1)
+        #expect(world.send(.offer("again"), from: alice, to: "bob", call: "call 2") == nil)
+        for number in 0...CallLimits.ends {
+            let name = "peer \(number)"
+            world.send(.offer("o"), from: bob, to: name, call: name)
+            world.end("userInitiated", by: bob, call: name)
+            world.pass(1)
+        }
+        #expect(world.send(.offer("o"), from: bob, to: "peer 0", call: "peer 0") == nil)
+        let last = "peer \(CallLimits.ends)"
+        #expect(world.send(.offer("o"), from: bob, to: last, call: last) == .ended)
+    }
+
+    // MARK: Several devices
+
+    @Test func theFirstAnswerStopsTheOtherDevice() {
+        let (alice, bob, phone) = people()
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["offer o"] && phone.log == ["offer o"])
+        world.send(.answer("a"), from: phone, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["answer a"])
+        #expect(bob.log == ["offer o", "answered elsewhere"])
+        // From now on the caller's messages go to one device.
+        world.send(.candidate("0"), from: alice, to: "bob")
+        #expect(world.network.map(\.to.id) == [phone.id])
+        world.deliverAll()
+        world.end("userInitiated", by: alice)
+        #expect(world.network.map(\.to.id) == [phone.id])
+        world.deliverAll()
+        #expect(bob.log.count == 2)
+    }
+
+    @Test func theSecondOfTwoAnswersIsTold() {
+        let (alice, bob, phone) = people()
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.answer("b"), from: bob, to: "alice", device: alice)
+        world.send(.answer("p"), from: phone, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["answer b"])
+        #expect(bob.log == ["offer o"])
+        #expect(phone.log == ["offer o", "ended: \(CallMachine<String>.answeredElsewhere)"])
+        #expect(alice.dropped == [.otherDevice])
+        // The call goes on with the first.
+        world.send(.candidate("b0"), from: bob, to: "alice")
+        world.send(.candidate("a0"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(alice.log.last == "candidate b0" && bob.log.last == "candidate a0")
+    }
+
+    @Test func aRejectionStopsAllDevices() {
+        let (alice, bob, phone) = people()
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.end("partnerInitiatedRejected", by: phone)
+        world.deliverAll()
+        #expect(alice.log == ["ended: partnerInitiatedRejected"])
+        #expect(bob.log == ["offer o", "ended elsewhere: partnerInitiatedRejected"])
+    }
+
+    /// The notice overtakes the offer: this device never rings.
+    @Test func anOfferOfACallThatWasAnsweredElsewhereIsDropped() throws {
+        let (alice, bob, phone) = people()
+        world.send(.offer("o"), from: alice, to: "bob")
+        let late = try #require(world.network.first { $0.to.id == bob.id })
+        world.network.removeAll { $0.to.id == bob.id }
+        world.deliverAll()
+        world.send(.answer("a"), from: phone, to: "alice", device: alice)
+        world.deliverAll()
+        world.deliver(late)
+        #expect(bob.log.isEmpty && bob.dropped == [.ended])
+    }
+
+    @Test func aStrangerCannotStopTheRinging() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        let mallory = world.device("mallory", 9)
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        for content: CallMessage<String>.Content in [
+            .answered(caller: "alice"), .end(state: "userInitiated", caller: "alice"),
+            .end(state: "userInitiated", caller: nil), .answer("m"),
+        ] {
+            world.deliver(
+                .init(
+                    from: mallory, to: bob,
+                    message: CallMessage(
+                        world.key("").route, call: "call 1", role: nil, stream: 1, number: 0, content, size: 1)))
+        }
+        #expect(bob.log == ["offer o"])
+        world.send(.answer("a"), from: bob, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["answer a"])
+    }
+
+    @Test func anotherDeviceOfTheCallerCannotEnterTheCall() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        let tablet = world.device("alice", 4)
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.offer("t"), from: tablet, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["offer o"] && bob.dropped == [.otherDevice])
+    }
+
+    // MARK: Time
+
+    @Test func whatNobodyAnswersEnds() {
+        let (alice, bob, phone) = people()
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.pass(CallLimits.ringTime - 1)
+        #expect(alice.log.isEmpty)
+        world.pass(1)
+        #expect(alice.log == ["nobody answers"])
+        world.deliverAll()
+        for device in [bob, phone] { #expect(device.log == ["offer o", "ended: userInitiatedUnanswered"]) }
+    }
+
+    /// A server that drops the end cannot make a device ring for good.
+    @Test func aDeviceStopsRingingByItself() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        world.pass(CallLimits.ringTime)
+        world.network = []
+        world.pass(CallLimits.answerTime - CallLimits.ringTime)
+        #expect(bob.log == ["offer o", "missed"])
+        #expect(bob.machine.count == 0)
+    }
+
+    @Test func candidatesWithoutTheirOfferExpire() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.send(.candidate("0"), from: alice, to: "bob")
+        world.network.removeFirst()
+        world.deliverAll()
+        for _ in 0..<20 { world.pass(CallLimits.gapTime) }
+        #expect(bob.log.isEmpty && bob.dropped == [.expired])
+        #expect(bob.machine.count == 0 && bob.machine.nextWake == nil)
+    }
+
+    @Test func aSenderThatStartsAgainIsUnderstood() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.send(.candidate("0"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.answer("a"), from: bob, to: "alice", device: alice)
+        world.deliverAll()
+        alice.machine = CallMachine(own: "alice")
+        world.pass(1000)
+        world.send(.offer("again"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["offer o", "candidate 0", "offer again"])
+    }
+
+    // MARK: Limits
+
+    @Test func everyTableHasALimit() {
+        let bob = world.device("bob", 2)
+        // Callers that nobody has answered.
+        for number in 0...CallLimits.unanswered {
+            let caller = world.device("caller \(number)", UInt64(100 + number))
+            world.send(.offer("o"), from: caller, to: "bob")
+        }
+        world.deliverAll()
+        #expect(bob.machine.count == CallLimits.unanswered && bob.dropped == [.limit])
+    }
+
+    @Test func candidatesOfOneSideHaveALimit() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        for _ in 0..<CallLimits.candidates { #expect(world.send(.candidate("c"), from: alice, to: "bob") == nil) }
+        #expect(world.send(.candidate("c"), from: alice, to: "bob") == .limit)
+        world.deliverAll()
+        #expect(bob.log.count == CallLimits.candidates + 1)
+        // A sender without this limit meets the recipient's.
+        world.deliver(
+            .init(
+                from: alice, to: bob,
+                message: CallMessage(
+                    world.key("").route, call: "call 1", role: nil, stream: world.now.wall,
+                    number: CallLimits.candidates + 1, .candidate("c"), size: 1)))
+        #expect(bob.dropped == [.limit])
+        // A new offer begins anew.
+        world.send(.answer("a"), from: bob, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(world.send(.offer("restart"), from: alice, to: "bob") == nil)
+        #expect(world.send(.candidate("c"), from: alice, to: "bob") == nil)
+    }
+
+    @Test func messagesThatWaitHaveALimit() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        func message(_ number: Int, size: Int) -> CallWorld.Transit {
+            .init(
+                from: alice, to: bob,
+                message: CallMessage(
+                    world.key("").route, call: "call 1", role: nil, stream: 1, number: number, .candidate("\(number)"),
+                    size: size))
+        }
+        // The bytes of all.
+        world.deliver(message(1, size: CallLimits.waitingBytes))
+        world.deliver(message(2, size: 1))
+        #expect(bob.dropped == [.limit])
+        world.pass(CallLimits.answerTime + CallLimits.gapTime)
+        world.pass(CallLimits.answerTime)
+        bob.dropped = []
+        // The messages of one device: the gap is given up, and what waits for the offer has the same limit.
+        for number in 1..<2 * CallLimits.waiting + 2 { world.deliver(message(number, size: 1)) }
+        #expect(bob.dropped == Array(repeating: .limit, count: CallLimits.waiting + 1))
+        // Numbers that would overflow.
+        bob.dropped = []
+        world.deliver(message(Int.max, size: 1))
+        world.deliver(message(-1, size: 1))
+        #expect(bob.dropped == [.late, .late])
+    }
+
+    /// A message that was not sent leaves no gap.
+    @Test func whatWasNotSentIsTakenBack() throws {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        let output = try alice.machine.send(.offer("o"), world.key("bob"), call: "call 1", as: .person, now: world.now)
+        alice.machine.takeBack(output)
+        #expect(alice.machine.count == 0)
+        world.send(.offer("o"), from: alice, to: "bob")
+        let lost = try alice.machine.send(
+            .ciphertext("0"), world.key("bob"), call: "call 1", as: .person, now: world.now)
+        alice.machine.takeBack(lost)
+        world.send(.ciphertext("1"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["offer o", "ciphertext 1"])
+    }
+
+    // MARK: Group calls
+
+    /// A server and three participants.
+    private func group() -> (CallWorld.Device, [CallWorld.Device]) {
+        let server = world.device("server", 100)
+        world.roles["server"] = .sfu
+        let people = ["alice", "bob", "carol"].enumerated().map { world.device($0.element, UInt64($0.offset + 1)) }
+        return (server, people)
+    }
+
+    private func join(_ device: CallWorld.Device, _ server: CallWorld.Device) {
+        world.roles[device.user] = .client
+        world.send(.offer(device.user), from: device, to: "server", call: "call of \(device.user)", as: .sfu)
+        world.deliverAll()
+        world.perform(device.machine.joined(world.key("").route), by: device)
+        world.send(
+            .answer("for \(device.user)"), from: server, to: device.user, call: "call of \(device.user)", as: .client,
+            device: device)
+        world.deliverAll()
+        world.roles[device.user] = .participant
+    }
+
+    @Test func participantsJoinThroughTheServer() {
+        let (server, people) = group()
+        for person in people { join(person, server) }
+        #expect(server.log == ["offer alice", "offer bob", "offer carol"])
+        for person in people { #expect(person.log == ["answer for \(person.user)"]) }
+        for sender in people {
+            for recipient in people where recipient !== sender {
+                world.send(
+                    .ciphertext("key of \(sender.user)"), from: sender, to: recipient.user,
+                    call: "call of \(sender.user)", as: .participant)
+            }
+        }
+        world.deliverAll()
+        for person in people {
+            let keys = people.filter { $0 !== person }.map { "ciphertext key of \($0.user)" }
+            #expect(Set(person.log.dropFirst()) == Set(keys) && person.log.count == 3)
+        }
+        // One leaves: the others know it, and receive nothing of it any more.
+        world.end("userInitiated", by: people[0], call: "call of alice")
+        world.deliverAll()
+        #expect(people[1].log.last == "ended: userInitiated" && people[2].log.last == "ended: userInitiated")
+        #expect(people[0].machine.count == 0)
+        // It may come back.
+        world.pass(1000)
+        join(people[0], server)
+        #expect(people[0].log.last == "answer for alice")
+    }
+
+    @Test func ciphertextsFromBeforeTheJoinAreHandedOverAfterIt() {
+        let (server, people) = group()
+        join(people[0], server)
+        world.send(.ciphertext("early"), from: people[0], to: "bob", call: "call of alice", as: .participant)
+        world.deliverAll()
+        #expect(people[1].log.isEmpty)
+        join(people[1], server)
+        #expect(people[1].log.contains("ciphertext early"))
+    }
+
+    @Test func anInvitationRingsAndTheOtherDeviceStopsWhenOneJoins() {
+        let (server, people) = group()
+        let tablet = world.device("bob", 8)
+        world.roles["alice"] = .participant
+        world.send(.control("invitation", invites: true), from: people[0], to: "bob", as: .participant)
+        world.deliverAll()
+        #expect(people[1].log == ["control invitation"] && tablet.log == ["control invitation"])
+        world.roles["bob"] = .client
+        world.send(.offer("bob"), from: people[1], to: "server", as: .sfu)
+        world.deliverAll()
+        #expect(tablet.log == ["control invitation", "answered elsewhere"])
+        #expect(server.log == ["offer bob"])
+    }
+
+    @Test func aServerMakesNoOffersAndSendsNoCiphertexts() {
+        let (server, people) = group()
+        join(people[0], server)
+        let known = people[0].log
+        world.send(.offer("reversed"), from: server, to: "alice", call: "call of alice", as: .client)
+        world.send(.ciphertext("key"), from: server, to: "alice", call: "call of alice", as: .client)
+        world.deliverAll()
+        #expect(people[0].log == known && people[0].dropped == [.unexpected, .unexpected])
+    }
+
+    @Test func participantsHaveALimit() {
+        let (server, people) = group()
+        join(people[0], server)
+        var refused: [CallRefusal] = []
+        for number in 0..<CallLimits.participants + 1 {
+            let refusal = world.send(
+                .ciphertext("k"), from: people[0], to: "p\(number)", call: "call of alice", as: .participant)
+            if let refusal { refused.append(refusal) }
+        }
+        #expect(refused == [.limit])
+    }
+
+    // MARK: Chaos
+
+    /// Random messages from anybody, in any order: the machine stays inside its limits, and rests in the end.
+    @Test(arguments: [UInt64(1), 2, 3, 4, 5, 6])
+    func randomMessagesLeaveNothingBehind(_ seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        let users = ["alice", "bob", "carol", "server"]
+        let devices = users.enumerated().flatMap { place, user in
+            (0..<2).map { world.device(user, UInt64(place * 10 + $0 + 1)) }
+        }
+        let roles: [CallRole] = [.person, .sfu, .participant, .client]
+        for step in 0..<3000 {
+            let device = devices[random.below(devices.count)]
+            let contents: [CallMessage<String>.Content] = [
+                .offer("\(step)"), .answer("\(step)"), .candidate("\(step)"), .ciphertext("\(step)"),
+                .control("\(step)", invites: random.below(2) == 0),
+            ]
+            let call = "call \(random.below(3))"
+            switch random.below(12) {
+            case 0: world.end("failed", by: device, call: call)
+            case 1: world.pass(Int64(random.below(8000)))
+            case 2:
+                world.network.shuffle(using: &random)
+                world.network.removeLast(min(3, world.network.count))
+            case 3...5: if !world.network.isEmpty { world.deliver(world.network.removeFirst()) }
+            case 6:
+                guard let transit = world.network.randomElement(using: &random) else { continue }
+                var message = transit.message
+                message.number = random.below(100)
+                message.stream += Int64(random.below(3)) - 1
+                message.role = random.below(3) == 0 ? nil : roles[random.below(4)]
+                world.deliver(
+                    .init(from: devices[random.below(devices.count)], to: transit.to, message: message))
+            default:
+                world.roles[device.user] = roles[random.below(4)]
+                world.send(
+                    contents[random.below(contents.count)], from: device, to: users[random.below(users.count)],
+                    call: call, as: roles[random.below(4)])
+            }
+            #expect(device.machine.count <= CallLimits.sides)
+        }
+        world.network = []
+        for device in devices { for number in 0..<3 { world.end("failed", by: device, call: "call \(number)") } }
+        for _ in 0..<40 { world.pass(CallLimits.gapTime) }
+        for device in devices {
+            #expect(device.machine.count == 0, "seed \(seed)")
+            #expect(device.machine.nextWake == nil, "seed \(seed)")
+        }
+    }
+}
