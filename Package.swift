@@ -191,10 +191,9 @@ let package = Package(
         library(
             "PawlMessenger",
             [
-                "CSodium", "CallSignalling", "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope",
-                "Messenger", "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore",
-                "StorePort", "Vault",
-                crypto,
+                .target(name: "CSodium", condition: .when(traits: ["CLibraries"])), "CallSignalling", "CommitLoop",
+                "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger", "PeerConnection", "Protection",
+                "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault", crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
         library("PawlPeerToPeerTCP", ["PawlMessenger", "PeerConnection", nioCore, nioPosix]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),

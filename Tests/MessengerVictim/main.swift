@@ -28,7 +28,7 @@ let messenger = try await CypherMessenger.registerMessenger(
         let transport = SpoolTransport(spool, request)
         made.withLock { $0 = transport }
         return transport
-    }, database: MessengerDatabase.directory(directory).withCost(PasswordKey.least), eventHandler: Handler())
+    }, database: MessengerDatabase.directory(directory).with(.least), eventHandler: Handler())
 say("open")
 let chat = messenger.createPrivateChat(with: peer)
 switch mode {

@@ -125,7 +125,7 @@ import Testing
 
     @Test func theHistoryIsSealedUnderThePassword() async throws {
         let scratch = try ScratchDirectory()
-        let database = MessengerDatabase.directory(scratch.file("alice")).withCost(PasswordKey.least)
+        let database = MessengerDatabase.directory(scratch.file("alice")).with(.least)
         let server = SpoofServer()
         let alice = try await App.register("alice", at: server, database)
         let bob = try await App.register("bob", at: server)
@@ -148,20 +148,56 @@ import Testing
     }
 
     @Test func parametersOfThePasswordAreReadInOneFormOnly() throws {
-        let parameters = PasswordKey.make(PasswordKey.standard)
-        #expect(PasswordKey(text: parameters.text) == parameters)
-        let text = parameters.text
-        for length in 0..<text.count { #expect(PasswordKey(text: String(text.prefix(length))) == nil) }
-        for changed in [
-            text + "\n", text.replacingOccurrences(of: "argon2id13", with: "argon2i13"),
-            text.replacingOccurrences(of: "268435456", with: "99999999999"), text.uppercased(), "\n\n\n\n",
-        ] { #expect(PasswordKey(text: changed) == nil) }
-        // The password and the salt count.
-        let one = PasswordKey(operations: 1, memory: 8192, salt: [UInt8](repeating: 1, count: 16))
-        let two = PasswordKey(operations: 1, memory: 8192, salt: [UInt8](repeating: 2, count: 16))
+        for function in [PasswordKey.Function.argon2id(operations: 3, memory: 256 << 20), .slowScrypt] {
+            let parameters = PasswordKey.make(function)
+            #expect(PasswordKey(text: parameters.text) == parameters)
+            let text = parameters.text
+            for length in 0..<text.count { #expect(PasswordKey(text: String(text.prefix(length))) == nil) }
+            for changed in [text + "\n", text.uppercased(), "\n" + text, text.replacing("\n", with: "\r\n")] {
+                #expect(PasswordKey(text: changed) == nil)
+            }
+        }
+        let salt = String(repeating: "0a", count: 16)
+        for (isRead, lines) in [
+            (true, "argon2id13\n3\n268435456"), (false, "argon2i13\n3\n268435456"), (false, "argon2id13\n0\n268435456"),
+            (false, "argon2id13\n65\n268435456"), (false, "argon2id13\n3\n99999999999"), (true, "scrypt\n1024\n8"),
+            (true, "scrypt\n4194304\n8"), (false, "scrypt\n8388608\n8"), (false, "scrypt\n1025\n8"),
+            (false, "scrypt\n512\n8"), (false, "scrypt\n1024\n1"), (false, "scrypt\n01024\n8"), (false, "\n\n"),
+        ] { #expect((PasswordKey(text: "\(lines)\n\(salt)\n") != nil) == isRead, "\(lines)") }
+    }
+
+    @Test(arguments: [PasswordKey.Function.least, .fastScrypt]) func passwordAndSaltMakeTheKey(
+        _ function: PasswordKey.Function
+    ) throws {
+        let one = PasswordKey(function, salt: [UInt8](repeating: 1, count: 16))
+        let two = PasswordKey(function, salt: [UInt8](repeating: 2, count: 16))
         #expect(try one.key(from: "a").isEqual(to: one.key(from: "a")))
         #expect(try !one.key(from: "a").isEqual(to: one.key(from: "b")))
         #expect(try !one.key(from: "a").isEqual(to: two.key(from: "a")))
         #expect(try !one.key(from: "").isEqual(to: one.key(from: "a")))
+    }
+
+    /// RFC 7914, section 12: password "pleaseletmein", salt "SodiumChloride"; the first half of the 64 bytes.
+    @Test func scryptIsThatOfTheSpecification() throws {
+        let key = try PasswordKey(.scrypt(rounds: 16384, blockSize: 8), salt: Array("SodiumChloride".utf8))
+            .key(from: "pleaseletmein")
+        let expected: [UInt8] = [
+            0x70, 0x23, 0xbd, 0xcb, 0x3a, 0xfd, 0x73, 0x48, 0x46, 0x1c, 0x06, 0xcd, 0x81, 0xfd, 0x38, 0xeb,
+            0xfd, 0xa8, 0xfb, 0xba, 0x90, 0x4f, 0x8e, 0x3e, 0xa9, 0xb5, 0x43, 0xf6, 0x54, 0x5d, 0xa1, 0xf2,
+        ]
+        #expect(key.isEqual(to: StorageKey(expected)))
+    }
+
+    @Test func aHistoryUnderScryptIsOpenedByEveryBuild() async throws {
+        let scratch = try ScratchDirectory()
+        let database = MessengerDatabase.directory(scratch.file("alice"))
+        let server = SpoofServer()
+        let alice = try await App.register("alice", at: server, database.with(.fastScrypt))
+        alice.close()
+        let parameters = try String(contentsOfFile: scratch.file("alice/password.kdf"), encoding: .utf8)
+        #expect(parameters.hasPrefix("scrypt\n1024\n8\n"))
+        let again = try await App.register("alice", at: server, database)
+        #expect(again.messenger.deviceId == alice.messenger.deviceId)
+        again.close()
     }
 }

@@ -18,7 +18,7 @@ import Testing
             try await chat.register()
             let handler = RecordingHandler()
             let position = URL(filePath: scratch.file("\(name)-position"))
-            let database = MessengerDatabase.directory(scratch.file("\(name)")).withCost(PasswordKey.least)
+            let database = MessengerDatabase.directory(scratch.file("\(name)")).with(.least)
             let messenger = try await CypherMessenger.registerMessenger(
                 username: name, authenticationMethod: .password("secret"), appPassword: "secret",
                 usingTransport: { chat.transport(for: $0, positionFile: position) }, database: database,

@@ -52,7 +52,7 @@ import Testing
 
     @Test func onlyOneFolderKnowsTheCLibraries() {
         let folder = "Sources/DoubleRatchet/Primitives/CLibraries/"
-        // swift-crypto has no Argon2id: the messenger needs libsodium.
+        // The key of a history under the trait, in one part of a file: swift-crypto has no Argon2id.
         let passwords = "Sources/PawlMessenger/PasswordKey.swift"
         var users = 0
         for file in TidyTests.files("Sources") {
