@@ -240,8 +240,14 @@ let package = Package(
                 "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient,
             ],
             path: "Tests/QueueVictim", swiftSettings: settings),
+        .target(
+            name: "MessengerSpool", dependencies: ["PawlMessenger"], path: "Tests/MessengerSpool",
+            swiftSettings: settings),
         .executableTarget(
-            name: "MessengerVictim", dependencies: ["PawlMessenger"], path: "Tests/MessengerVictim",
+            name: "MessengerVictim", dependencies: ["MessengerSpool", "PawlMessenger"], path: "Tests/MessengerVictim",
+            swiftSettings: settings),
+        .executableTarget(
+            name: "CallVictim", dependencies: ["MessengerSpool", "PawlMessenger"], path: "Tests/CallVictim",
             swiftSettings: settings),
         // The example of an app, and the people of `deploy/quickstart --chat app`.
         .executableTarget(
@@ -273,9 +279,9 @@ let package = Package(
         tests(
             "PawlMessengerTests",
             [
-                "ChatBackend", "ChatClient", "Envelope", "Messenger", "MessengerVictim", "PawlMessenger", "PeerKit",
-                "SQLiteStore", "TestKit", "TestThreads",
-            ], exclude: ["Calls/ROWS.md"]),
+                "CallVictim", "ChatBackend", "ChatClient", "Envelope", "Messenger", "MessengerVictim", "PawlMessenger",
+                "PeerKit", "SQLiteStore", "TestKit", "TestThreads",
+            ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PeerToPeerTests",
             [

@@ -76,6 +76,8 @@ package struct CallMachine<Payload: Sendable> {
     private struct Side {
         var role: CallRole?
         var call: String
+        /// What messages from here call it: in a group call each participant has a call of its own. Nil for ``call``.
+        var ownCall: String?
         var phase = Phase.unopened
         var isOutgoing = false
         /// The device at the other end; nil while several may answer.
@@ -188,6 +190,7 @@ package struct CallMachine<Payload: Sendable> {
     ) throws(CallRefusal) -> Side {
         if var side = sides[key], side.phase != .unopened {
             guard side.call == call || role != .person else { throw .noCall }
+            if role != .person { side.ownCall = call }
             // The other side's first message, or joining, has opened it without a message from here.
             if side.stream == 0 { side.stream = newStream(now) }
             return side
@@ -219,7 +222,8 @@ package struct CallMachine<Payload: Sendable> {
         _ output: inout [CallOutgoing<Payload>]
     ) {
         let message = Message(
-            key.route, call: side.call, role: side.role, stream: side.stream, number: side.nextNumber, content, size: 0)
+            key.route, call: side.ownCall ?? side.call, role: side.role, stream: side.stream, number: side.nextNumber,
+            content, size: 0)
         side.nextNumber += 1
         output.append(CallOutgoing(user: key.user, device: device ?? side.device, message: message))
     }
@@ -326,6 +330,8 @@ package struct CallMachine<Payload: Sendable> {
         {
             return [.dropped(.ended)]
         }
+        var actions: [Action] = []
+        if givesWay(to: message, key) { actions = giveWay(to: message, key, now) }
         var side: Side
         if let known = sides[key] {
             side = known
@@ -336,7 +342,6 @@ package struct CallMachine<Payload: Sendable> {
             side = Side(role: nil, call: message.call)
             side.deadline = Self.uptime(now) + CallLimits.answerTime
         }
-        var actions: [Action] = []
         let isOther = side.call != message.call && (side.role ?? .person) == .person
         if isOther, side.phase != .unopened || message.role != .participant { return [.dropped(.otherCall)] }
         if let other = side.device, other != device {
@@ -352,6 +357,46 @@ package struct CallMachine<Payload: Sendable> {
         for message in ready { actions += apply(message, key, device, now) }
         return actions
     }
+
+    /// Whether both people call each other under this id, and the call of the other one goes on.
+    ///
+    /// It is the call of the person with the lower name. Both know the names, so both decide the same; the other call is
+    /// dropped there as one with an id that is in use.
+    private func givesWay(to message: Message, _ key: CallKey) -> Bool {
+        guard let side = sides[key], side.role == .person, side.isOutgoing, side.phase == .ringing, key.user < own,
+            message.role ?? .person == .person
+        else { return false }
+        return switch message.content {
+        case .offer: true
+        // A ciphertext begins a call; in the own call it is the other side's answer to the own ones.
+        case .ciphertext: side.call != message.call
+        case .answer, .candidate, .control, .answered, .end: false
+        }
+    }
+
+    /// Ends the own call, which nobody has answered, so that the other person's rings.
+    private mutating func giveWay(to message: Message, _ key: CallKey, _ now: Timestamp) -> [Action] {
+        guard var side = sides[key] else { return [] }
+        guard side.call != message.call else {
+            // Both have given it one UUID, so it is one call, and only its direction changes.
+            var turned = Side(role: nil, call: side.call)
+            (turned.streams, turned.deadline) = (side.streams, Self.uptime(now) + CallLimits.answerTime)
+            sides[key] = turned
+            return []
+        }
+        var actions: [Action] = []
+        if side.nextNumber > 0 {
+            // It rings on the other devices of the person.
+            var output: [CallOutgoing<Payload>] = []
+            append(.end(state: Self.unanswered, caller: nil), key, &side, to: nil, &output)
+            actions += output.map { .send($0) }
+        }
+        remember(key, side, now)
+        return actions + [.ended(key, .unanswered(isOutgoing: true))]
+    }
+
+    /// The end state of a call that nobody has answered, as the caller sees it.
+    private static var unanswered: String { "userInitiatedUnanswered" }
 
     /// The end state of a device whose answer came too late.
     package static var answeredElsewhere: String { "auxiliaryDeviceAnswered" }
@@ -554,7 +599,7 @@ package struct CallMachine<Payload: Sendable> {
                     if side.isOutgoing, side.nextNumber > 0 {
                         var output: [CallOutgoing<Payload>] = []
                         append(
-                            .end(state: "userInitiatedUnanswered", caller: nil), key, &side, to: nil, &output)
+                            .end(state: Self.unanswered, caller: nil), key, &side, to: nil, &output)
                         actions += output.map { .send($0) }
                     }
                     actions.append(.ended(key, .unanswered(isOutgoing: side.isOutgoing)))

@@ -440,6 +440,71 @@ import Testing
         #expect(bob.log == ["offer o", "ciphertext 1"])
     }
 
+    // MARK: Two callers
+
+    /// Both call at the same time under one id, each with two devices: the call of Alice goes on, that of Bob ends.
+    @Test(arguments: [false, true])
+    func ofTwoWhoCallEachOtherOneIsCalled(_ isKeyFirst: Bool) {
+        let (alice, bob, tablet) = people()
+        let phone = world.device("alice", 4)
+        for (device, other, call) in [(alice, "bob", "call 9"), (bob, "alice", "call 1")] {
+            if isKeyFirst { world.send(.ciphertext("k"), from: device, to: other, call: call) }
+            world.send(.offer("of \(device.user)"), from: device, to: other, call: call)
+            world.send(.candidate("of \(device.user)"), from: device, to: other, call: call)
+        }
+        world.deliverAll()
+        let alices = (isKeyFirst ? ["ciphertext k"] : []) + ["offer of alice", "candidate of alice"]
+        let bobs = (isKeyFirst ? ["ciphertext k"] : []) + ["offer of bob", "candidate of bob"]
+        #expect(bob.log == ["nobody answers"] + alices && tablet.log == alices)
+        #expect(alice.log.isEmpty && phone.log == bobs + ["ended: userInitiatedUnanswered"])
+        #expect(Set(alice.dropped) == [.otherCall])
+        // Bob's own call is over, and he answers that of Alice.
+        #expect(world.send(.offer("again"), from: bob, to: "alice", call: "call 1") == .noCall)
+        world.send(.answer("b"), from: bob, to: "alice", call: "call 9", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["answer b"] && tablet.log.last == "answered elsewhere")
+        world.end("userInitiated", by: alice, call: "call 9")
+        world.deliverAll()
+        #expect(bob.log.last == "ended: userInitiated")
+        #expect(world.devices.allSatisfy { $0.machine.count == 0 })
+    }
+
+    /// The ids of the calls are one UUID as well: there is one call, in which Alice is the caller.
+    @Test(arguments: [UInt64(1), 2, 3, 4, 5, 6, 7, 8])
+    func twoCallsWithOneUUIDAreOneCall(_ seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        for (device, other) in [(alice, "bob"), (bob, "alice")] {
+            world.send(.ciphertext("k"), from: device, to: other)
+            world.send(.offer("of \(device.user)"), from: device, to: other)
+        }
+        world.network.shuffle(using: &random)
+        world.deliverAll()
+        #expect(bob.log == ["ciphertext k", "offer of alice"] && alice.log == ["ciphertext k"], "seed \(seed)")
+        world.pass(1)
+        #expect(world.send(.answer("b"), from: bob, to: "alice", device: alice) == nil)
+        world.deliverAll()
+        #expect(alice.log == ["ciphertext k", "answer b"], "seed \(seed)")
+    }
+
+    /// A call that was answered, or that the other person has not begun, stays.
+    @Test func anAnsweredCallGivesWayToNone() {
+        let (alice, bob, tablet) = people()
+        world.send(.offer("o"), from: bob, to: "alice")
+        world.deliverAll()
+        world.send(.candidate("early"), from: alice, to: "bob")
+        world.send(.ciphertext("k"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log == ["candidate early", "ciphertext k"])
+        world.send(.answer("a"), from: alice, to: "bob", device: bob)
+        world.deliverAll()
+        let phone = world.device("alice", 4)
+        world.send(.offer("late"), from: phone, to: "bob", call: "call 2")
+        world.deliverAll()
+        #expect(bob.log == ["candidate early", "ciphertext k", "answer a"] && bob.dropped == [.otherCall])
+        #expect(tablet.log == ["offer late"])
+    }
+
     // MARK: Group calls
 
     /// A server and three participants.
@@ -498,6 +563,32 @@ import Testing
         #expect(people[1].log.isEmpty)
         join(people[1], server)
         #expect(people[1].log.contains("ciphertext early"))
+    }
+
+    /// Joining opens the side of Bob at Alice, a first message that of Carol; neither is a message from here.
+    @Test func aSideThatOthersOpenedGetsAStreamWithItsFirstMessage() {
+        let (server, people) = group()
+        let alice = people[0]
+        join(alice, server)
+        world.send(.ciphertext("early"), from: alice, to: "bob", call: "call of alice", as: .participant)
+        world.deliverAll()
+        for person in people.dropFirst() { join(person, server) }
+        world.send(.ciphertext("late"), from: alice, to: "carol", call: "call of alice", as: .participant)
+        world.deliverAll()
+        for person in people.dropFirst() {
+            for number in 0..<2 {
+                world.send(
+                    .ciphertext("\(number) of \(person.user)"), from: person, to: "alice",
+                    call: "call of \(person.user)", as: .participant)
+            }
+            let sent = world.network.map(\.message)
+            #expect(sent.map(\.number) == [0, 1] && Set(sent.map(\.stream)).count == 1)
+            #expect(sent.allSatisfy { $0.stream >= world.now.wall && $0.call == "call of \(person.user)" })
+            world.deliverAll()
+        }
+        let log = ["bob", "carol"].flatMap { ["ciphertext 0 of \($0)", "ciphertext 1 of \($0)"] }
+        #expect(alice.log == ["answer for alice"] + log)
+        #expect(people.flatMap(\.dropped).isEmpty)
     }
 
     @Test func anInvitationRingsAndTheOtherDeviceStopsWhenOneJoins() {

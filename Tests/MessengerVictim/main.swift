@@ -5,6 +5,7 @@
 //     MessengerVictim SPOOL DIRECTORY NAME PEER list           takes what has come, and lists the chat
 
 import Foundation
+import MessengerSpool
 import PawlMessenger
 import Synchronization
 

@@ -83,6 +83,22 @@ import Testing
         alice.messenger.close()
     }
 
+    /// The refused attempt has the keys read. No text was sent before.
+    @Test func keysAreReadForALaterAttempt() async throws {
+        let server = SpoofServer()
+        let alice = try await Person.register("alice", at: server, [spoof("_spoof")])
+        let bob = try await Person.register("bob", at: server, [spoof("_spoof")])
+        bob.handler.change { $0.accepts = true }
+        let chat = alice.chat("bob")
+        await #expect(throws: P2PError.keysMissing) { try await chat.buildP2PConnections() }
+        try await eventuallyAsync("both are connected") {
+            (try? await chat.buildP2PConnections())?.clients.count == 1
+        }
+        #expect(try await bob.chat("alice").messages().isEmpty)
+        alice.messenger.close()
+        bob.messenger.close()
+    }
+
     /// A removed device loses its connections.
     @Test func aRevokedDeviceIsDisconnected() async throws {
         let couple = try await Couple(.memory)

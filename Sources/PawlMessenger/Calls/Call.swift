@@ -49,7 +49,7 @@ public struct Call: Hashable, Sendable, Codable, Identifiable {
     /// The description in ``metadata``; nil if there is none, or if it is in another form.
     public var sessionDescription: SessionDescription? {
         get { metadata.flatMap { try? JSONDecoder().decode(SessionDescription.self, from: $0) } }
-        set { metadata = newValue.flatMap { try? JSONEncoder().encode($0) } }
+        set { metadata = newValue.flatMap { try? CallEnvelope.encoder().encode($0) } }
     }
 }
 

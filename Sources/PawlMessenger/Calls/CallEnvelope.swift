@@ -26,11 +26,20 @@ struct CallEnvelope: Hashable, Codable {
         var connectionId: String?
         /// In Base64.
         var ciphertext: Data?
+        /// Which part of a ciphertext this is; nil for a whole one.
+        var part: Part?
         var control: GroupControl?
         /// As the sender sees it.
         var endState: String?
         /// In messages to the person's other devices: who has called.
         var caller: String?
+    }
+
+    /// A part of a ciphertext that is too long for one message. The parts follow one another in the stream.
+    struct Part: Hashable, Codable, Sendable {
+        /// From 0.
+        var number: Int
+        var count: Int
     }
 
     /// Why a text is no envelope.
@@ -40,7 +49,9 @@ struct CallEnvelope: Hashable, Codable {
     /// Ours: bytes of a payload. With the other members it fits the text of a signal.
     static let payloadLimit = ChatContent.textLimit - 2_000
     /// Ours: bytes of a ciphertext. A key exchange with ML-KEM-1024 has 1,568, a sender key less than 4,000.
-    static let ciphertextLimit = 40_000
+    static let ciphertextLimit = 65_536
+    /// Ours: bytes of a part of a ciphertext. In Base64, with a call of 32 people, it fits the text of a signal.
+    static let partLimit = 32_768
     /// Ours: bytes of the id of a connection. A UUID has 36.
     static let connectionLimit = 1024
 
@@ -101,7 +112,8 @@ struct CallEnvelope: Hashable, Codable {
         case .iceCandidate: return payload.candidate.map(Self.isWellFormed) ?? false
         case .ciphertext:
             guard let id = payload.connectionId, let bytes = payload.ciphertext else { return false }
-            return payload.call != nil && id.utf8.count <= Self.connectionLimit && bytes.count <= Self.ciphertextLimit
+            return payload.call != nil && id.utf8.count <= Self.connectionLimit
+                && Self.isWellFormed(payload.part, bytes.count)
         case .groupControl:
             switch payload.control {
             case .participants(let list, _): return list.count <= CallLimits.participants
@@ -118,6 +130,29 @@ struct CallEnvelope: Hashable, Codable {
         CallRoute(call.sharedCommunicationId) != nil && !call.sender.secretName.isEmpty
             && (1...CallLimits.participants).contains(call.recipients.count)
             && call.recipients.allSatisfy { !$0.secretName.isEmpty }
+    }
+
+    /// All parts but the last one are as long as possible, so a ciphertext has one division into parts.
+    private static func isWellFormed(_ part: Part?, _ bytes: Int) -> Bool {
+        guard let part else { return bytes <= partLimit }
+        guard part.count >= 2, part.count <= ciphertextLimit / partLimit, (0..<part.count).contains(part.number) else {
+            return false
+        }
+        return part.number + 1 < part.count ? bytes == partLimit : (1...partLimit).contains(bytes)
+    }
+
+    /// A ciphertext as the payloads of its messages.
+    static func parts(of ciphertext: Data, _ connectionId: String, _ call: Call) -> [Payload] {
+        guard ciphertext.count > partLimit else {
+            return [Payload(call: call, connectionId: connectionId, ciphertext: ciphertext)]
+        }
+        let count = (ciphertext.count + partLimit - 1) / partLimit
+        return (0..<count).map { number in
+            Payload(
+                call: call, connectionId: connectionId,
+                ciphertext: Data(ciphertext.dropFirst(number * partLimit).prefix(partLimit)),
+                part: Part(number: number, count: count))
+        }
     }
 
     static func isWellFormed(_ candidate: IceCandidate) -> Bool {

@@ -3,6 +3,7 @@
 
 import CallSignalling
 import Devices
+import DoubleRatchet
 import Envelope
 import Foundation
 import Messenger
@@ -24,6 +25,25 @@ final class CallRouter: Sendable {
         var role: CallRole
     }
 
+    private struct Sender: Hashable {
+        var key: CallKey
+        var device: DeviceID
+    }
+
+    /// The parts of a ciphertext that have come.
+    private struct Partial {
+        var connectionId: String?
+        var count: Int
+        var next = 0
+        var bytes = Data()
+    }
+
+    /// The safety number of two accounts.
+    private struct Pin {
+        var roots: [IdentityKey]
+        var digits: String
+    }
+
     private struct State {
         var machine: CallMachine<Payload>
         weak var messenger: CypherMessenger?
@@ -33,6 +53,8 @@ final class CallRouter: Sendable {
         var lanes: [CallKey: CallLane] = [:]
         /// The version of the last list of participants.
         var rosters: [CallRoute: Int] = [:]
+        /// Ciphertexts of which the last part has not come.
+        var partial: [Sender: Partial] = [:]
         /// The last message of each call that is being sent.
         var tails: [CallRoute: (id: UInt64, task: Task<Void, any Error>)] = [:]
         var nextTail: UInt64 = 0
@@ -43,6 +65,8 @@ final class CallRouter: Sendable {
 
     private let own: Username
     private let state: Mutex<State>
+    /// The last safety number. It takes thousands of hashes, and messages of the server come by the dozen.
+    private let pin = Mutex<Pin?>(nil)
 
     init(own: Username) {
         self.own = own
@@ -109,7 +133,7 @@ final class CallRouter: Sendable {
 
     func send(offer call: Call) async throws {
         guard let sdp = call.sessionDescription else { throw CallError.malformed }
-        try await send(call) { .offer(Payload(call: $0, sdp: sdp)) }
+        try await send(call) { [.offer(Payload(call: $0, sdp: sdp))] }
     }
 
     func send(answer call: Call, _ metadata: SDPNegotiationMetadata) async throws {
@@ -119,19 +143,19 @@ final class CallRouter: Sendable {
         let options = state.withLock { $0.options }
         let (user, _) = try destination(of: call, options)
         guard Username(metadata.offerSecretName).raw == user else { throw CallError.notParticipant }
-        try await send(call, to: device.id) { .answer(Payload(call: $0, sdp: sdp)) }
+        try await send(call, to: device.id) { [.answer(Payload(call: $0, sdp: sdp))] }
     }
 
     func send(candidate: IceCandidate, _ call: Call) async throws {
         guard CallEnvelope.isWellFormed(candidate) else { throw CallError.malformed }
-        try await send(call) { _ in .candidate(Payload(candidate: candidate)) }
+        try await send(call) { _ in [.candidate(Payload(candidate: candidate))] }
     }
 
     func send(ciphertext: Data, _ connectionId: String, to recipient: String, _ call: Call) async throws {
         guard connectionId.utf8.count <= CallEnvelope.connectionLimit else { throw CallError.malformed }
         guard ciphertext.count <= CallEnvelope.ciphertextLimit else { throw CallError.tooLong }
         try await send(call, toParticipant: recipient) {
-            .ciphertext(Payload(call: $0, connectionId: connectionId, ciphertext: ciphertext))
+            CallEnvelope.parts(of: ciphertext, connectionId, $0).map { .ciphertext($0) }
         }
     }
 
@@ -141,16 +165,16 @@ final class CallRouter: Sendable {
         // A server knows the participants, and participants invite.
         guard isServer != isInvitation else { throw CallError.notParticipant }
         try await send(call, toParticipant: recipient) {
-            .control(Payload(call: isInvitation ? $0 : nil, control: control), invites: isInvitation)
+            [.control(Payload(call: isInvitation ? $0 : nil, control: control), invites: isInvitation)]
         }
     }
 
-    /// Sends one message of a call, after those before it.
+    /// Sends messages of a call, after those before them.
     ///
     /// - Parameter recipient: nil for the account to which the descriptions go.
     private func send(
         _ call: Call, toParticipant recipient: String? = nil, to device: DeviceID? = nil,
-        _ content: @escaping @Sendable (Call) -> Message.Content
+        _ contents: (Call) -> [Message.Content]
     ) async throws {
         let route = try route(call)
         let options = state.withLock { $0.options }
@@ -166,14 +190,18 @@ final class CallRouter: Sendable {
         }
         var wireCall = call
         wireCall.metadata = nil
-        let message = content(wireCall)
-        let payload = CallEnvelope.parts(of: message).1
-        guard try CallEnvelope.encoder().encode(payload).count <= CallEnvelope.payloadLimit else {
-            throw CallError.tooLong
+        let messages = contents(wireCall)
+        for message in messages {
+            let payload = CallEnvelope.parts(of: message).1
+            guard try CallEnvelope.encoder().encode(payload).count <= CallEnvelope.payloadLimit else {
+                throw CallError.tooLong
+            }
         }
         let key = CallKey(route, user)
         let place = (key, role, device)
-        try await enqueue(route) { [self] in try await transmit(message, call, place, options) }
+        try await enqueue(route) { [self] in
+            for message in messages { try await transmit(message, call, place, options) }
+        }
     }
 
     /// Runs the sends of one call one after the other.
@@ -260,14 +288,38 @@ final class CallRouter: Sendable {
         try await withKeys { try await messenger.send(job) }
     }
 
-    /// Sends a message that nothing waits for. If it cannot be sent, the other device's own time ends its ringing.
+    /// Sends a message that nothing waits for, and tries again while it matters: after the time of an answer no device
+    /// rings any more.
     private func transmitLater(_ outgoing: CallOutgoing<Payload>, _ call: Call) {
         Task { [weak self] in
-            do {
-                try await self?.transmit(outgoing, call)
-            } catch {
-                self?.state.withLock { $0.statistics.unsent += 1 }
+            let isSent = await Self.persist(for: .milliseconds(CallLimits.answerTime)) {
+                guard let self, !self.state.withLock({ $0.isClosed }) else { throw MessengerClosed() }
+                try await self.transmit(outgoing, call)
             }
+            if !isSent { self?.state.withLock { $0.statistics.unsent += 1 } }
+        }
+    }
+
+    /// Ours: the longest pause between two attempts to send a message that nothing waits for.
+    private static let longestPause: Duration = .seconds(4)
+
+    /// Does something again and again until it succeeds.
+    ///
+    /// - Returns: false if it has not succeeded in this time, or if the messenger is closed.
+    static func persist(for time: Duration, _ body: () async throws -> Void) async -> Bool {
+        let end = ContinuousClock.now + time
+        var pause = keyPause
+        while true {
+            do {
+                try await body()
+                return true
+            } catch is MessengerClosed {
+                return false
+            } catch {
+                guard ContinuousClock.now + pause < end else { return false }
+            }
+            try? await Task.sleep(for: pause)
+            pause = min(pause * 2, longestPause)
         }
     }
 
@@ -295,18 +347,27 @@ final class CallRouter: Sendable {
     private func checkServer(_ options: CallOptions) async throws {
         guard case .device(let account, let pinned) = options.sfu else { return }
         guard let messenger = state.withLock({ $0.messenger }) else { throw CallError.noSession }
-        let chat = messenger.createPrivateChat(with: account)
         try await withKeys {
-            guard chat.safetyNumber() == nil else { return }
+            guard messenger.peers[.services(account.raw)] == nil else { return }
             messenger.want(keysOf: account.raw)
             throw CypherMessengerError.keysMissing
         }
-        guard Self.isPinned(chat, pinned) else { throw CallError.otherServer }
+        guard isPinned(account, pinned, messenger) else { throw CallError.otherServer }
     }
 
-    private static func isPinned(_ chat: PrivateChat, _ pinned: String) -> Bool {
-        guard let number = chat.safetyNumber(), !chat.hasChangedKeys else { return false }
-        return number.filter(\.isNumber) == pinned.filter(\.isNumber)
+    /// Whether the server has the keys that the app pins.
+    private func isPinned(_ account: Username, _ pinned: String, _ messenger: CypherMessenger) -> Bool {
+        guard let peer = messenger.peers[.services(account.raw)], peer.offered == nil,
+            let own = messenger.peers.own
+        else { return false }
+        let roots = [own.deviceList.root, peer.deviceList.root]
+        let digits = pin.withLock { pin -> String? in
+            if let pin, pin.roots == roots { return pin.digits }
+            let digits = messenger.createPrivateChat(with: account).safetyNumber()?.filter(\.isNumber)
+            pin = digits.map { Pin(roots: roots, digits: $0) }
+            return digits
+        }
+        return digits == pinned.filter(\.isNumber)
     }
 
     // MARK: The end
@@ -342,6 +403,7 @@ final class CallRouter: Sendable {
 
     private func close(_ key: CallKey, _ endState: CallEndState?, _ state: inout State) {
         let known = state.known.removeValue(forKey: key)
+        state.partial = state.partial.filter { $0.key.key != key }
         if endState != nil, state.lanes[key] == nil { _ = lane(key, &state) }
         state.lanes.removeValue(forKey: key)?.finish(endState.flatMap { end in known.map { ($0.call, end) } })
         if !state.known.keys.contains(where: { $0.route == key.route }) { state.rosters[key.route] = nil }
@@ -419,7 +481,7 @@ final class CallRouter: Sendable {
         guard case .device(let account, let number) = state.options.sfu, let messenger = state.messenger else {
             return true
         }
-        return Self.isPinned(messenger.createPrivateChat(with: account), number)
+        return isPinned(account, number, messenger)
     }
 
     // MARK: Actions
@@ -453,10 +515,48 @@ final class CallRouter: Sendable {
             }
             state.rosters[key.route] = version
         }
+        guard let message = whole(message, Sender(key: key, device: device), &state) else { return }
         guard let known = state.known[key], let delivery = delivery(message, key, device, known, state) else {
             return state.statistics.dropped[CallDrop.notParticipant.rawValue, default: 0] += 1
         }
         if !lane(key, &state).yield(delivery) { state.statistics.dropped[CallDrop.limit.rawValue, default: 0] += 1 }
+    }
+
+    /// Ours: ciphertexts at once of which a part is missing; 2 MB of them.
+    private static let partialLimit = 64
+
+    /// The message, and in place of the last part of a ciphertext the whole one; nil while parts are missing.
+    private func whole(_ message: Message, _ sender: Sender, _ state: inout State) -> Message? {
+        guard case .ciphertext(var payload) = message.content else { return message }
+        func drop(_ reason: CallDrop) { state.statistics.dropped[reason.rawValue, default: 0] += 1 }
+        var earlier = state.partial.removeValue(forKey: sender)
+        if payload.part == nil || payload.part?.number == 0 {
+            // The rest of the one before was lost.
+            if earlier != nil { drop(.expired) }
+            earlier = nil
+        }
+        guard let part = payload.part, let bytes = payload.ciphertext else { return message }
+        if part.number == 0 { earlier = Partial(connectionId: payload.connectionId, count: part.count) }
+        guard var partial = earlier, partial.next == part.number, partial.count == part.count,
+            partial.connectionId == payload.connectionId
+        else {
+            drop(.expired)
+            return nil
+        }
+        partial.bytes += bytes
+        partial.next += 1
+        guard partial.next == partial.count else {
+            guard state.partial.count < Self.partialLimit else {
+                drop(.limit)
+                return nil
+            }
+            state.partial[sender] = partial
+            return nil
+        }
+        (payload.ciphertext, payload.part) = (partial.bytes, nil)
+        var message = message
+        message.content = .ciphertext(payload)
+        return message
     }
 
     /// What the session is called with; nil if the message is not for it.
@@ -514,6 +614,7 @@ final class CallRouter: Sendable {
                 _ = lane(key, &state).yield(
                     .control(call, .participantLeft(participantId: name?.secretName ?? key.user)))
                 state.known[key] = nil
+                state.partial = state.partial.filter { $0.key.key != key }
                 state.lanes.removeValue(forKey: key)?.finishAfterAll()
                 return
             }

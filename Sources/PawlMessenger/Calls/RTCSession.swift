@@ -18,7 +18,7 @@ public protocol RTCTransportEvents: Sendable {
     /// - Parameters:
     ///   - recipient: the `secretName` of a person.
     ///   - connectionId: handed over with the ciphertext, byte for byte. At most 1,024 bytes.
-    ///   - ciphertext: at most 40,000 bytes.
+    ///   - ciphertext: at most 65,536 bytes. More than 32,768 are sent in two messages.
     func sendCiphertext(recipient: String, connectionId: String, ciphertext: Data, call: Call) async throws
     /// Ends the call for all. Nothing happens if it has ended before.
     ///
@@ -78,7 +78,7 @@ public enum CallError: Error, Sendable, Hashable {
     case noCall
     /// An id is empty or too long, or `call.metadata` holds no ``SessionDescription``.
     case malformed
-    /// The message has more than 60,000 bytes, or its ciphertext more than 40,000.
+    /// The message has more than 60,000 bytes, or its ciphertext more than 65,536.
     case tooLong
     /// The recipient does not take part in the call, or is a server that must not receive it.
     case notParticipant
@@ -126,6 +126,7 @@ public struct CallStatistics: Sendable, Hashable {
     public internal(set) var dropped: [String: Int] = [:]
     /// Calls of the session that have thrown.
     public internal(set) var sessionErrors = 0
-    /// Messages of this device that could not be sent by itself, such as the notice to the person's other devices.
+    /// Messages that this device sends by itself, such as the notice to the person's other devices, and that could not be
+    /// sent within the 60 seconds during which they matter.
     public internal(set) var unsent = 0
 }

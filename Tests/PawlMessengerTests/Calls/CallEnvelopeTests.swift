@@ -48,6 +48,10 @@ import Testing
                 #"{"control":{"participants":{"_0":[{"deviceId":"1","nickname":"Alice 🐱","secretName":"alice"}],"version":2}}}"#,
             .answered: #"{"caller":"alice"}"#, .end: #"{"endState":"userInitiated"}"#,
         ]
+        var part = Self.envelope(.ciphertext)
+        part.payload.part = .init(number: 1, count: 2)
+        let place = #""connectionId":"c/1","part":{"count":2,"number":1}},"#
+        #expect(try part.text().contains(place) && CallEnvelope(text: part.text()) == part)
         for kind in CallEnvelope.Kind.allCases {
             let expected =
                 ##"{"call":"00010203-0405-0607-0809-0A0B0C0D0E0F","callId":"#room 7","from":"alice","payload":"##
@@ -130,7 +134,17 @@ import Testing
                 })
             #expect(try isRefused(kind) { $0.payload.call?.sender.secretName = "" })
         }
-        #expect(try isRefused(.ciphertext) { $0.payload.ciphertext = Data(count: 40_001) })
+        #expect(try isRefused(.ciphertext) { $0.payload.ciphertext = Data(count: 32_769) })
+        for (number, count, bytes) in [
+            (0, 2, 32_767), (1, 2, 0), (1, 2, 32_769), (2, 2, 1), (-1, 2, 1), (0, 1, 1), (0, 0, 1), (0, 3, 32_768),
+            (Int.max, Int.max, 1), (Int.min, 2, 1),
+        ] {
+            #expect(
+                try isRefused(.ciphertext) {
+                    $0.payload.ciphertext = Data(count: bytes)
+                    $0.payload.part = .init(number: number, count: count)
+                }, "part \(number) of \(count) with \(bytes) bytes")
+        }
         #expect(try isRefused(.ciphertext) { $0.payload.connectionId = String(repeating: "c", count: 1025) })
         #expect(try isRefused(.iceCandidate) { $0.payload.candidate?.sdp = "" })
         #expect(try isRefused(.iceCandidate) { $0.payload.candidate?.id = -1 })
@@ -140,6 +154,25 @@ import Testing
             try isRefused(.groupControl) {
                 $0.payload.control = .participants(Array(repeating: Self.call.sender, count: 33), version: 1)
             })
+    }
+
+    /// Each ciphertext has one division into parts, and the longest part fits a signal with the longest call.
+    @Test func ciphertextsAreDividedInOneWay() throws {
+        var call = Self.call
+        call.recipients = (0..<32).map { .init(secretName: "person number \($0)", nickname: "Person \($0)") }
+        let id = String(repeating: "c", count: CallEnvelope.connectionLimit)
+        for count in [0, 1, 32_767, 32_768, 32_769, 65_535, 65_536] {
+            let bytes = Data((0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+            let parts = CallEnvelope.parts(of: bytes, id, call)
+            #expect(parts.count == (count > 32_768 ? 2 : 1))
+            #expect(parts.reduce(Data()) { $0 + ($1.ciphertext ?? Data()) } == bytes)
+            for payload in parts {
+                var envelope = Self.envelope(.ciphertext)
+                envelope.payload = payload
+                #expect(try CallEnvelope(text: envelope.text()) == envelope)
+                #expect(try CallEnvelope.encoder().encode(payload).count <= CallEnvelope.payloadLimit)
+            }
+        }
     }
 
     /// Earlier SDKs encoded a password and private ratchet state with each call.

@@ -64,7 +64,8 @@ import Testing
             String(repeating: "i", count: 1024),
         ]
         let values = [
-            Data(), Data(0...255), Data(repeating: 0xFF, count: 1568), Data(count: CallEnvelope.ciphertextLimit),
+            Data(), Data(0...255), Data(repeating: 0xFF, count: 1568), Data(count: CallEnvelope.partLimit),
+            Data((0..<CallEnvelope.ciphertextLimit).map { UInt8(truncatingIfNeeded: $0 &* 31) }),
         ]
         for id in ids {
             for value in values {
@@ -137,6 +138,86 @@ import Testing
         #expect(server.receivedBytes.isEmpty)
         try await messenger.sendOffer(call: call)
         try await wait(bob, for: ["offer o"])
+        for app in [alice, bob] { app.close() }
+    }
+
+    /// A part is lost, or its sender has stopped in the middle: the rest is dropped, and the next ciphertext comes whole.
+    @Test func aCiphertextWithoutAllItsPartsIsDropped() async throws {
+        let server = SpoofServer()
+        let (alice, bob) = try await couple(server)
+        let call = alice.call("bob")
+        try await alice.messenger.sendOffer(call: call)
+        try await wait(bob, for: ["offer o"])
+        var bare = call
+        bare.metadata = nil
+        let long = CallEnvelope.parts(of: Data(count: 40_000), "c", bare)
+        var other = long[1]
+        other.connectionId = "d"
+        let short = CallEnvelope.parts(of: Data([1]), "c", bare)
+        var number = 0
+        for payload in [long[1], long[0], other, long[0], long[0], long[1], long[0], short[0], long[1]] {
+            // A stream of its own, after that of the offer.
+            let envelope = CallEnvelope(
+                callId: call.sharedCommunicationId, call: call.id, from: "alice", to: "bob", .ciphertext,
+                (Int64.max, number), payload)
+            number += 1
+            try await alice.messenger.send(
+                SignalJob(to: "bob", kind: CallRouter.kind, text: try envelope.text(), lifetime: 30))
+        }
+        try await eventuallyAsync("all are dropped but two") {
+            bob.messenger.callStatistics.dropped == ["expired": 5] && bob.session.records.ciphertexts.count == 2
+        }
+        #expect(bob.session.records.ciphertexts.map(\.bytes) == [Data(count: 40_000), Data([1])])
+        for app in [alice, bob] { app.close() }
+    }
+
+    /// What nothing waits for is tried again while it matters.
+    @Test func aNoticeThatCannotBeSentIsTriedAgain() async {
+        var failures = 0
+        let isSent = await CallRouter.persist(for: .seconds(60)) {
+            failures += 1
+            if failures < 3 { throw CallError.keysMissing }
+        }
+        #expect(isSent && failures == 3)
+        let isSentAtLast = await CallRouter.persist(for: .milliseconds(300)) { throw CallError.keysMissing }
+        #expect(!isSentAtLast)
+        var attempts = 0
+        let isClosed = await CallRouter.persist(for: .seconds(60)) {
+            attempts += 1
+            throw MessengerClosed()
+        }
+        #expect(!isClosed && attempts == 1)
+    }
+
+    /// Two people call each other at the same time under one id: the call of Alice goes on.
+    @Test func ofTwoWhoCallEachOtherOneIsCalled() async throws {
+        let server = SpoofServer()
+        let (alice, bob) = try await couple(server)
+        for (app, other) in [(alice, "bob"), (bob, "alice")] as [(CallApp, Username)] {
+            try await app.app.chat(other).sendText("hello")
+        }
+        for (app, other) in [(alice, "bob"), (bob, "alice")] as [(CallApp, Username)] {
+            try await eventuallyAsync("the text has come") { try await app.app.texts(with: other).count == 2 }
+        }
+        let calls = (alice.call("bob", sdp: "from alice", id: "us"), bob.call("alice", sdp: "from bob", id: "us"))
+        // Bob's offer reaches Alice after she has made hers, and hers reaches him after that.
+        let transport = try #require(alice.app.transport)
+        try await transport.disconnect()
+        try await alice.messenger.sendOffer(call: calls.0)
+        try await bob.messenger.sendOffer(call: calls.1)
+        try await transport.reconnect()
+        try await eventuallyAsync("bob's phone rings: \(bob.log)") {
+            Set(bob.log) == ["end userInitiatedUnanswered", "offer from alice"]
+        }
+        try await eventuallyAsync("bob's call was dropped") { alice.messenger.callStatistics.dropped["otherCall"] == 2 }
+        #expect(alice.log.isEmpty)
+        var answer = calls.0
+        answer.sessionDescription = SessionDescription(sdp: "bob's", type: .answer)
+        let metadata = try #require(bob.session.records.metadata.last)
+        try await bob.messenger.sendAnswer(call: answer, metadata: metadata)
+        try await wait(alice, for: ["answer bob's"])
+        try await bob.messenger.didEnd(call: calls.0, endState: .userInitiated)
+        try await wait(alice, for: ["answer bob's", "end partnerInitiated"])
         for app in [alice, bob] { app.close() }
     }
 
@@ -323,6 +404,8 @@ import Testing
         }
         try await alice.messenger.sendOffer(call: call)
         try await wait(bob, for: ["offer o"])
+        try await mallory.app.chat("bob").sendText("hello")
+        try await eventuallyAsync("keys are exchanged") { mallory.app.chat("bob").safetyNumber() != nil }
         // Under Alice's name; in a call of Alice; for somebody else; as Bob's other device.
         forged.append(envelope(.sdpOffer, from: "alice", call))
         forged.append(envelope(.sdpOffer, from: "mallory", call))

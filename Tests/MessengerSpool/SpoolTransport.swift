@@ -1,12 +1,12 @@
 import Foundation
-import PawlMessenger
+package import PawlMessenger
 import Synchronization
 
 /// A server that is a directory: each message is a file in the directory of its device, until that has taken it.
 ///
 /// A file appears whole or not at all, and the name of a message that is sent again is the same. So processes can be
 /// killed at any time.
-final class SpoolTransport: CypherServerTransportClient {
+package final class SpoolTransport: CypherServerTransportClient {
     private struct State {
         weak var delegate: (any CypherTransportClientDelegate)?
     }
@@ -16,18 +16,18 @@ final class SpoolTransport: CypherServerTransportClient {
     private let deviceId: DeviceId
     private let state = Mutex(State())
 
-    init(_ spool: String, _ request: TransportCreationRequest) {
+    package init(_ spool: String, _ request: TransportCreationRequest) {
         self.spool = URL(fileURLWithPath: spool)
         (username, deviceId) = (request.username, request.deviceId)
     }
 
-    var delegate: (any CypherTransportClientDelegate)? {
+    package var delegate: (any CypherTransportClientDelegate)? {
         get { state.withLock { $0.delegate } }
         set { state.withLock { $0.delegate = newValue } }
     }
 
     /// Offline while there is a file of this name.
-    var authenticated: AuthenticationState {
+    package var authenticated: AuthenticationState {
         FileManager.default.fileExists(atPath: spool.appending(path: "offline").path)
             ? .unauthenticated : .authenticated
     }
@@ -42,15 +42,15 @@ final class SpoolTransport: CypherServerTransportClient {
 
     private func keys(_ username: Username) -> URL { spool.appending(path: "keys/\(username)") }
 
-    func sendMessage(
+    package func sendMessage(
         _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
     ) async throws {
         try write(
             "\(self.username) \(deviceId) \(messageId) \(message.base64)",
-            to: "mail/\(username)/\(otherUserDeviceId)/\(messageId)")
+            to: "mail/\(username)/\(otherUserDeviceId)/\(messageId)-\(deviceId)")
     }
 
-    func readKeyBundle(forUsername username: Username) async throws -> UserConfig {
+    package func readKeyBundle(forUsername username: Username) async throws -> UserConfig {
         guard let text = try? String(contentsOf: keys(username), encoding: .utf8) else {
             throw CypherTransportError.notFound
         }
@@ -58,14 +58,17 @@ final class SpoolTransport: CypherServerTransportClient {
         return config
     }
 
-    func publishKeyBundle(_ data: UserConfig) async throws { try write(data.base64, to: "keys/\(username)") }
+    package func publishKeyBundle(_ data: UserConfig) async throws { try write(data.base64, to: "keys/\(username)") }
+
+    /// Bytes of the name of a message: two devices may give their messages the same id, so both ids are in it.
+    private static let nameLength = 33
 
     /// Delivers all messages that wait, and returns how many.
-    func deliver() async -> Int {
+    package func deliver() async -> Int {
         let mailbox = spool.appending(path: "mail/\(username)/\(deviceId)")
         let names = (try? FileManager.default.contentsOfDirectory(atPath: mailbox.path)) ?? []
         var count = 0
-        for name in names.sorted() where name.utf8.count == 16 {
+        for name in names.sorted() where name.utf8.count == Self.nameLength {
             let file = mailbox.appending(path: name)
             let words = ((try? String(contentsOf: file, encoding: .utf8)) ?? "").split(separator: " ").map(String.init)
             guard words.count == 4, let sender = DeviceId(words[1]),
