@@ -57,6 +57,7 @@ let package = Package(
         .library(name: "TransportsService", targets: ["TransportsService"]),
         .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
         .library(name: "PawlPeerToPeerTCP", targets: ["PawlPeerToPeerTCP"]),
+        .library(name: "QRCode", targets: ["QRCode"]),
     ],
     traits: [
         .default(enabledTraits: ["CLibraries", "Program"]),
@@ -207,7 +208,8 @@ let package = Package(
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
                 "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueAsyncHTTP",
-                "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser,
+                "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient",
+                "TransportsService", "Vault", argumentParser,
                 logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
             ],
             swiftSettings: settings),
@@ -256,7 +258,8 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO", "Protection",
+                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO",
+                "PawlMessenger", "PawlPeerToPeerTCP", "Protection",
                 "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient",
                 "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient", "TransportsCore", "TransportsService",
                 "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL,
@@ -279,8 +282,8 @@ let package = Package(
         tests(
             "PawlMessengerTests",
             [
-                "CallVictim", "ChatBackend", "ChatClient", "Envelope", "Messenger", "MessengerVictim", "PawlMessenger",
-                "PeerKit", "SQLiteStore", "TestKit", "TestThreads",
+                "CallVictim", "ChatBackend", "ChatClient", "Devices", "Envelope", "Messenger", "MessengerVictim",
+                "PawlMessenger", "PeerKit", "SQLiteStore", "TestKit", "TestThreads",
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PeerToPeerTests",
@@ -288,7 +291,7 @@ let package = Package(
                 "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PeerConnection", "TestKit", nioCore, nioPosix,
             ],
             exclude: ["README.md"]),
-        tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
+        tests("QRCodeTests", ["Devices", "DoubleRatchet", "PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(
             "CommitLoopTests", ["CommitLoop", "Envelope", "Protection", "RequestQueue", "StorePort", "TestKit"]),
@@ -336,7 +339,8 @@ let package = Package(
             [
                 "DeviceDirectory", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "JSONGateway", "NIOSupport",
                 "Outbox", "PawlConfiguration", "PeerKit", "Protection", "Reports", "RequestQueue", "RequestQueueClient",
-                "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl", argumentParser, logging, nioCore,
+                "SQLiteStore", "StorePort", "TestKit", "TestThreads", "TransportsClient", "TransportsService", "pawl",
+                argumentParser, logging, nioCore,
                 nioPosix,
             ]),
         tests("TidyTests", []),

@@ -396,6 +396,10 @@ package final class OwnDevice {
         case .verify:
             peer.isVerified = true
             put(peer, &unit)
+        case .confirm(let root):
+            guard peer.offered == nil, peer.deviceList.root == root else { return [] }
+            peer.isVerified = true
+            put(peer, &unit)
         case .accept:
             guard let offered = peer.offered, !state.contradicts(offered) else { return [] }
             peer.acceptOffered()

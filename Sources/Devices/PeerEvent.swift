@@ -1,5 +1,6 @@
 // What changes about the devices of a peer, and what a person decides about them.
 
+package import DoubleRatchet
 package import Protection
 
 /// A change in what is known about the devices of a peer.
@@ -31,6 +32,8 @@ package enum PeerDecision: Sendable, Equatable {
     case accept
     /// Marks the safety number as compared.
     case verify
+    /// Marks the safety number as compared, if the pinned list has this root and no other keys are offered.
+    case confirm(IdentityKey)
     /// Removes what is known; keys are exchanged again.
     case forget
     /// The devices are the person's own: this device adds theirs to its list.

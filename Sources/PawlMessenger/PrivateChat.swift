@@ -199,9 +199,7 @@ public struct PrivateChat: Sendable {
 
     private var number: SafetyNumber? {
         guard let peer = messenger.peers[.services(username.raw)], let own = messenger.peers.own else { return nil }
-        return SafetyNumber(
-            .init(identifier: Array(messenger.username.raw.utf8), key: own.deviceList.root),
-            .init(identifier: Array(username.raw.utf8), key: peer.deviceList.root))
+        return own.deviceList.safetyNumber(with: peer.deviceList)
     }
 
     /// Whether the person has compared the safety number.

@@ -5,16 +5,16 @@
 ///
 /// Not libqrencode: the program would need another C library for one command, and this is the part of the standard that
 /// a safety number needs.
-package struct QRCode: Sendable {
+public struct QRCode: Sendable {
     /// The number of bytes that a code of version 10 holds.
-    package static let capacity = Version.all.last?.byteCapacity ?? 0
+    public static let capacity = Version.all.last?.byteCapacity ?? 0
 
     private let matrix: Matrix
     /// The mask that inverts the modules; part of the code, and here for tests.
     let mask: Mask
 
     /// Makes the smallest code that holds the bytes, with the mask of least penalty; nil if there are too many bytes.
-    package init?(_ bytes: [UInt8]) {
+    public init?(_ bytes: [UInt8]) {
         guard let version = Version.smallest(holding: bytes.count) else { return nil }
         let codewords = Codewords(bytes, version).interleaved
         let candidates = Mask.all.map { mask in
@@ -36,10 +36,10 @@ package struct QRCode: Sendable {
     }
 
     /// Modules along one side, without the quiet zone.
-    package var size: Int { matrix.size }
+    public var size: Int { matrix.size }
 
     /// Whether a module is dark. Modules outside the code are light.
-    package func isDark(row: Int, column: Int) -> Bool {
+    public func isDark(row: Int, column: Int) -> Bool {
         guard (0..<size).contains(row), (0..<size).contains(column) else { return false }
         return matrix[row, column]
     }

@@ -1,11 +1,11 @@
 /// Codes as text: each character shows two modules, one above the other.
 extension QRCode {
     /// Light modules that readers need around a code.
-    package static let quietZone = 4
+    public static let quietZone = 4
 
     /// For a terminal: black on white with explicit colours, so that it is readable on dark and light backgrounds. No
     /// newline at the end.
-    package var terminal: String {
+    public var terminal: String {
         // From the 256-colour cube: themes change black and white among the first 16.
         let blackOnWhite = "\u{1B}[38;5;16;48;5;231m"
         let reset = "\u{1B}[0m"
@@ -15,7 +15,7 @@ extension QRCode {
 
     /// Without escape codes, for a file or a pipe. The light modules are drawn, which is right if text is light on
     /// dark. Elsewhere the code appears inverted, which many readers accept. No newline at the end.
-    package var plain: String {
+    public var plain: String {
         lines(both: " ", upper: "▄", lower: "▀", neither: "█").joined(separator: "\n")
     }
 

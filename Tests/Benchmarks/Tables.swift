@@ -10,7 +10,8 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, rooms, persistence, queue, history, memory, accounts, sidecar, proxy, ratchet, transports
+        case throughput, rooms, persistence, queue, history, memory, accounts, sidecar, proxy, ratchet, transports,
+            messenger
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
@@ -53,6 +54,8 @@ struct Tables: ParsableCommand {
                 try RatchetTable(workbench: workbench, isQuick: self.quick).print()
             case .transports:
                 try TransportTable(workbench: workbench, rust: self.rust, isQuick: self.quick).print()
+            case .messenger:
+                try MessengerTable(workbench: workbench, isQuick: self.quick).print()
             case .sidecar:
                 try SidecarTable(workbench: workbench, isQuick: self.quick).print()
             case .proxy:

@@ -1,5 +1,6 @@
 import Foundation
 import PawlMessenger
+import PeerKit
 import Synchronization
 import TestKit
 import Testing
@@ -28,7 +29,7 @@ func register(
     guard let channel = messenger.transport as? PlaintextChannel else { return messenger }
     Task {
         for await (text, encrypted, sender) in api.incoming {
-            try? await channel.receive(text, encrypted: encrypted, from: Username(sender))
+            _ = try? await channel.receive(text, encrypted: encrypted, from: Username(sender))
         }
     }
     return messenger
@@ -112,6 +113,18 @@ final class Screen: CypherMessengerEventHandler {
 
         try await chat.verify()
 
+        // On Bob's screen.
+        let uri = try await bob.contactCard().uri
+        let scanned = uri
+
+        // What Alice's camera has read.
+        switch try await alice.verify(card: ContactCard(uri: scanned)) {
+        case .verified: print("Verified: nobody is in between.")
+        case .differs, .serverShowsOthers: print("These are not the keys that are known. Someone may read along.")
+        case .confirmsNewKeys: print("Bob has new keys. Accept them, then read the card again.")
+        case .own: print("This is your own card.")
+        }
+
         #expect(chat.isVerified)
         let message = try await chat.sendText("Are we alone?")
         #expect(message.isVerified && message.isEncrypted)
@@ -127,7 +140,7 @@ final class Screen: CypherMessengerEventHandler {
     @Test func everyBlockOfCodeIsCompiledAndRun() throws {
         let examples = try Catalogue(of: "PawlMessenger", file: #filePath).missing(
             in: "Tests/PawlMessengerTests/TutorialTests.swift")
-        #expect(examples.blocks.isEmpty && examples.count == 8, "\(examples)")
+        #expect(examples.blocks.isEmpty && examples.count == 10, "\(examples)")
     }
 
     @Test(.enabled(if: Catalogue.isConvertible, "docc not found"))

@@ -274,4 +274,25 @@ final class SidecarLab {
         try again.expectMessage("[e2e] canary for the new keys")
         #expect(!lab.tap.shows("canary"))
     }
+
+    /// The text of the card on one person's screen is all that the other one needs.
+    @Test func aContactCardVerifies() throws {
+        let lab = try SidecarLab(Backend.ngircd.start())
+        defer { lab.stop() }
+        let (first, second) = (try lab.sidecar(), try lab.sidecar())
+        let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
+        try Self.exchangeKeys(alice, bob)
+        let screen = try second.admin(["sidecar", "verify", "alice"]).stdout
+        let card = try #require(screen.split(separator: "\n").first { $0.hasPrefix("pawl:contact?name=bob&key=") })
+        let own = try first.admin(["sidecar", "verify", "bob"]).stdout
+        let other = try #require(own.split(separator: "\n").first { $0.hasPrefix("pawl:contact?") })
+        let wrong = try first.admin(["sidecar", "verify", "bob", "--card", String(other)])
+        #expect(!wrong.succeeded && wrong.stderr.contains("code: card-differs"))
+        let cut = try first.admin(["sidecar", "verify", "bob", "--card", String(card.dropLast())])
+        #expect(!cut.succeeded && cut.stderr.contains("code: not-a-card"))
+        #expect(try !first.admin(["sidecar", "status"]).stdout.contains("verified"))
+        #expect(try first.admin(["sidecar", "verify", "bob", "--card", String(card)]).succeeded)
+        bob.send("PRIVMSG alice :who am I?")
+        try alice.expectMessage("[e2e verified] who am I?")
+    }
 }

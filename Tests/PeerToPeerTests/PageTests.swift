@@ -1,8 +1,19 @@
 import Foundation
+import PawlMessenger
+import PawlPeerToPeerTCP
+import TestKit
 import Testing
 
 /// `README.md` names the test of each defect and attack; a test that is renamed must not leave a row behind.
 @Suite struct PeerToPeerPageTests {
+    @Test func theLineOfTheCataloguePageCompiles() throws {
+        let factory = IPv6TCPP2PTransportClientFactory(addresses: .interfaces, allowsIPv4: true)
+        #expect(factory.disclosesAddress)
+        let examples = try Catalogue(of: "PawlPeerToPeerTCP", file: #filePath).missing(
+            in: "Tests/PeerToPeerTests/PageTests.swift")
+        #expect(examples.blocks.isEmpty && examples.count == 1, "\(examples)")
+    }
+
     @Test func theTestsOfThePageExist() throws {
         let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         let page = try String(contentsOf: tests.appending(path: "README.md"), encoding: .utf8)

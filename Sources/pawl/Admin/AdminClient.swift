@@ -2,8 +2,7 @@
 
 import ArgumentParser
 import Foundation
-import NIOCore
-import NIOPosix
+import TransportsClient
 
 /// Sends commands to a running gateway and prints its answers.
 struct AdminClient {
@@ -35,14 +34,10 @@ struct AdminClient {
 
     /// Sends words and waits for the answer.
     func send(_ words: [String]) async throws -> AdminAnswer {
-        try await connected(as: words.first == "sidecar" ? .sidecar : .front) { channel in
-            try await channel.executeThenClose { inbound, outbound in
-                try await outbound.write(
-                    ByteBuffer(bytes: JSONEncoder().encode(AdminRequest(words: words)) + Data([0x0A])))
-                var answer = Data()
-                for try await chunk in inbound { answer.append(contentsOf: chunk.readableBytesView) }
-                return try JSONDecoder().decode(AdminAnswer.self, from: answer)
-            }
+        try await connected(as: words.first == "sidecar" ? .sidecar : .front) { connection in
+            let request = try JSONEncoder().encode(AdminRequest(words: words))
+            let reply = try await connection.exchange(request: request).get()
+            return try JSONDecoder().decode(AdminAnswer.self, from: reply)
         }
     }
 
@@ -50,38 +45,33 @@ struct AdminClient {
     ///
     /// - Parameter take: is called with each event, and returns whether to go on.
     func watch(_ subscription: AdminSubscription, _ take: @Sendable (AdminEvent) throws -> Bool) async throws {
-        try await connected(as: .front) { channel in
-            try await channel.executeThenClose { inbound, outbound in
-                let request = try JSONEncoder().encode(subscription)
-                try await outbound.write(ByteBuffer(bytes: AdminServer.subscribe + Array(request) + [0x0A]))
-                var line = ByteBuffer()
-                for try await var chunk in inbound {
-                    line.writeBuffer(&chunk)
-                    while let end = line.readableBytesView.firstIndex(of: 0x0A) {
-                        let event = Data(line.readableBytesView[..<end])
-                        line.moveReaderIndex(to: end + 1)
-                        guard try take(JSONDecoder().decode(AdminEvent.self, from: event)) else { return }
-                    }
-                    line.discardReadBytes()
-                }
-                throw ChannelError.eof
+        try await connected(as: .front) { connection in
+            func exchange<Reply: Decodable>(_ request: AdminExchange.Request, as type: Reply.Type) async throws -> Reply
+            {
+                let reply = try await connection.exchange(request: try JSONEncoder().encode(request)).get()
+                return try JSONDecoder().decode(type, from: reply)
             }
+            let opened = try await exchange(.subscribe(subscription), as: AdminExchange.Opened.self)
+            while true {
+                let event = try await exchange(.next(opened.subscription), as: AdminEvent.self)
+                guard try take(event) else { break }
+            }
+            let end = try JSONEncoder().encode(AdminExchange.Request.end(opened.subscription))
+            _ = await connection.exchange(request: end)
         }
     }
 
-    private func connected<Result>(
-        as role: Role, _ body: (NIOAsyncChannel<ByteBuffer, ByteBuffer>) async throws -> Result
-    ) async throws -> Result {
+    private func connected<Value>(
+        as role: Role, _ body: (any Connection) async throws -> Value
+    ) async throws -> Value {
+        let transport = UnixTransport(path: path, limits: AdminExchange.limits)
         do {
-            return try await body(
-                ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
-                    .connect(unixDomainSocketPath: path) { channel in
-                        channel.eventLoop.makeCompletedFuture {
-                            try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
-                        }
-                    })
+            return try await body(transport.connect(proto: AdminExchange.proto))
         } catch is DecodingError {
             throw failure("The program at \(path) sent an answer that this program cannot read.")
+        } catch TesseractError.tooLarge {
+            let limit = AdminExchange.limits.message
+            throw failure("The answer has more than \(limit) bytes. Ask for fewer rows: --limit ROWS.")
         } catch let error as ExitCode {
             throw error
         } catch {

@@ -1,10 +1,13 @@
-// The server of the control socket: mode 0600. It frames the bytes of the admin service and knows nothing of them: a
-// request is a line, and an answer ends with the connection. A line that begins with `subscribe ` is a subscription,
-// whose events are lines.
+// The server of the control socket: mode 0600. It frames the bytes of the admin service and knows nothing of them.
+//
+// The first byte says how: frames of a transport begin with a zero, the first byte of their length. They are what `pawl`
+// sends; see AdminExchange.swift. Everything else is a line, for shells and scripts: a request is a line, and an answer ends
+// with the connection. A line that begins with `subscribe ` is a subscription, whose events are lines.
 
 import Foundation
 import NIOCore
 import NIOPosix
+import TransportsService
 
 /// Listens on a Unix socket that only its owner may open.
 final class AdminServer: Sendable {
@@ -16,6 +19,8 @@ final class AdminServer: Sendable {
     private let channel: any Channel
     private let path: String
     private let clients: Shared<[ObjectIdentifier: any Channel]>
+    private let exchange: AdminExchange
+    private let transport: StreamService
 
     /// Replaces the socket that a dead process left.
     ///
@@ -26,16 +31,18 @@ final class AdminServer: Sendable {
         unlink(path)
         let socket = try bind(path)
         let clients = Shared<[ObjectIdentifier: any Channel]>([:])
+        let exchange = AdminExchange(service)
+        let transport = StreamService(exchange.processor.processing, limits: AdminExchange.limits)
         let channel = try await ServerBootstrap(group: group)
             .childChannelInitializer { channel in
                 clients.withLock { $0[ObjectIdentifier(channel)] = channel }
                 channel.closeFuture.whenComplete { _ in clients.withLock { $0[ObjectIdentifier(channel)] = nil } }
                 return channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(AdminHandler(service: service))
+                    try channel.pipeline.syncOperations.addHandler(AdminHandler(service: service, transport: transport))
                 }
             }
             .withBoundSocket(socket).get()
-        return AdminServer(channel: channel, path: path, clients: clients)
+        return AdminServer(channel: channel, path: path, clients: clients, exchange: exchange, transport: transport)
     }
 
     /// Binds a socket that nobody else may open at any time.
@@ -56,19 +63,27 @@ final class AdminServer: Sendable {
         return handle
     }
 
-    private init(channel: any Channel, path: String, clients: Shared<[ObjectIdentifier: any Channel]>) {
+    private init(
+        channel: any Channel, path: String, clients: Shared<[ObjectIdentifier: any Channel]>, exchange: AdminExchange,
+        transport: StreamService
+    ) {
         (self.channel, self.path, self.clients) = (channel, path, clients)
+        (self.exchange, self.transport) = (exchange, transport)
     }
 
     /// Ends all connections, after the answers that are under way, and removes the socket.
     func stop() async {
         try? await channel.close()
+        exchange.close()
+        let draining = Task { [transport] in await transport.drain() }
         let clients = clients.withLock { Array($0.values) }
         for client in clients {
             client.pipeline.fireUserInboundEventTriggered(AdminHandler.ServerEnds())
             client.eventLoop.scheduleTask(in: Self.farewell) { client.close(promise: nil) }
         }
         for client in clients { try? await client.closeFuture.get() }
+        draining.cancel()
+        transport.stop()
         unlink(path)
     }
 
@@ -101,17 +116,22 @@ private final class AdminHandler: ChannelInboundHandler {
         case reading(ByteBuffer)
         case answering
         case sending(Task<Void, Never>)
+        /// The next handler reads the frames of a transport.
+        case forwarding
     }
 
     private let service: AdminService
+    private let transport: StreamService
     private var state = State.reading(ByteBuffer())
 
-    init(service: AdminService) { self.service = service }
+    init(service: AdminService, transport: StreamService) { (self.service, self.transport) = (service, transport) }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         switch state {
+        case .forwarding: context.fireChannelRead(data)
         case .reading(var line):
             var bytes = unwrapInboundIn(data)
+            if line.readableBytes == 0, bytes.readableBytesView.first == 0 { return forward(context, data) }
             line.writeBuffer(&bytes)
             let end = line.readableBytesView.firstIndex(of: 0x0A)
             // The service refuses a line that is too long.
@@ -123,6 +143,14 @@ private final class AdminHandler: ChannelInboundHandler {
         // A connection has one request.
         case .answering, .sending: break
         }
+    }
+
+    private func forward(_ context: ChannelHandlerContext, _ data: NIOAny) {
+        guard let handler = transport.accept(context.channel),
+            (try? context.pipeline.syncOperations.addHandler(handler, position: .after(self))) != nil
+        else { return context.close(promise: nil) }
+        state = .forwarding
+        context.fireChannelRead(data)
     }
 
     private func serve(_ line: [UInt8], _ channel: any Channel) {
@@ -139,14 +167,15 @@ private final class AdminHandler: ChannelInboundHandler {
         guard event is ServerEnds else { return context.fireUserInboundEventTriggered(event) }
         switch state {
         case .reading, .sending: context.close(promise: nil)
-        case .answering: break
+        // A transport ends its connections itself.
+        case .answering, .forwarding: break
         }
     }
 
     func channelInactive(context: ChannelHandlerContext) {
         switch state {
         case .sending(let task): task.cancel()
-        case .reading, .answering: break
+        case .reading, .answering, .forwarding: break
         }
         context.fireChannelInactive()
     }

@@ -134,6 +134,12 @@ struct AdminService: Sendable {
 
 /// The events of one subscription. It ends when its last reference does.
 struct AdminEvents: AsyncSequence, Sendable {
+    /// Waits for the next event; nil after the last, or if the task is cancelled. One task at a time.
+    func next() async -> [UInt8]? { await channel.next() }
+
+    /// Ends the reports. Events that wait can still be read.
+    func end() { channel.end() }
+
     /// Ends the reports with the last reference to the events.
     private final class Lifetime: Sendable {
         let reports: Task<Void, Never>?

@@ -51,6 +51,8 @@ enum FailureCode: String, CaseIterable, Sendable {
     case noNewKeys = "no-new-keys"
     case listFull = "list-full"
     case noClient = "no-client"
+    case notACard = "not-a-card"
+    case cardDiffers = "card-differs"
     // Files and directories
     case relativePath = "relative-path"
     case noStore = "no-store"

@@ -89,14 +89,17 @@ struct SidecarStatus: SidecarAdminCommand {
 struct SidecarVerify: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify",
-        abstract: "Show the safety number you share with someone, as digits and as a QR code.",
+        abstract: "Show the safety number you share with someone, and your contact card as a QR code.",
         discussion: """
-            Compare it by other means than this network: in a call, face to face, or with a camera that reads the code from \
-            the other screen. If both sides see the same digits, nobody intercepts your messages; confirm it with --matches. \
+            Compare it by other means than this network, in a call or face to face. If both sides see the same digits, \
+            nobody intercepts your messages; confirm it with --matches. The QR code is your contact card: the other person scans it \
+            from your screen with an app on PawlMessenger, or gives its text to --card, and compares no digits. \
             If the keys have changed, the digits are those of the new ones: compare, then accept, then --matches.
             """)
     @Argument(help: "A nick or an account.") var nick: String
     @Flag(help: "Confirm that you have compared the digits and they are the same.") var matches = false
+    @Option(help: "Compare the keys with a contact card that you have from the person: pawl:contact?...") var card:
+        String?
     @Flag(help: "No QR code.") var plain = false
     @Flag(help: "Plain QR code without colours (default if the output is not a terminal).") var uncoloured = false
     @OptionGroup var common: CommonOptions
@@ -110,6 +113,8 @@ struct SidecarVerify: SidecarAdminCommand {
         var changed: Bool
         /// The safety number of the new keys, if new ones were offered.
         var offeredSafetyNumber: String?
+        /// Your own contact card; nil while no client is connected.
+        var card: String?
     }
 
     func run() async throws {
@@ -119,6 +124,7 @@ struct SidecarVerify: SidecarAdminCommand {
 
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
         let peer = try sidecar.peer(named: nick)
+        if let card { return try await compare(card, peer, sidecar) }
         if matches {
             guard peer.offered == nil else {
                 throw AdminFailure(
@@ -134,7 +140,7 @@ struct SidecarVerify: SidecarAdminCommand {
         let report = Report(
             name: peer.name.displayName, safetyNumber: number.description,
             verified: peer.isVerified && offered == nil,
-            changed: peer.offered != nil, offeredSafetyNumber: offered?.description)
+            changed: peer.offered != nil, offeredSafetyNumber: offered?.description, card: sidecar.card()?.uri)
         if common.json { return try .json(report) }
         let shown = offered ?? number
         let title =
@@ -143,7 +149,11 @@ struct SidecarVerify: SidecarAdminCommand {
             : "\(nick) shows new keys. The safety number you share with \(nick) with the NEW keys:"
         var lines = [title, ""]
         lines += Self.rows(of: shown.description).map { "    " + $0 }
-        if !plain, let code = SafetyCode.terminal(shown, coloured: !uncoloured) { lines += ["", code] }
+        if !plain, let uri = report.card {
+            lines += ["", "Your contact card, to be scanned or typed by \(nick):"]
+            if let code = CardCode.terminal(uri, coloured: !uncoloured) { lines += ["", code] }
+            lines += ["", uri]
+        }
         guard offered == nil else {
             let compared =
                 peer.isVerified
@@ -159,6 +169,36 @@ struct SidecarVerify: SidecarAdminCommand {
         lines += ["", "If \(nick) sees the same digits: pawl sidecar verify \(nick) --matches"]
         if peer.isVerified { lines += ["You have compared it before."] }
         return .picture(lines.joined(separator: "\n"))
+    }
+
+    /// Verifies the peer if the card has the known keys.
+    private func compare(_ uri: String, _ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
+        guard let card = try? CardForm(uri: uri) else {
+            throw AdminFailure(.notACard, "This is no contact card, or a part of it is missing. Copy the whole text.")
+        }
+        if let offered = peer.offered {
+            guard offered.root == card.root else {
+                throw AdminFailure(
+                    .keysChanged,
+                    "\(nick) shows new keys, and the card does not have them. Do not accept them before you have asked "
+                        + "\(nick) by other means than this network.")
+            }
+            throw AdminFailure(
+                .keysChanged,
+                "The card has the new keys of \(nick). Accept them (pawl sidecar accept \(nick)), then give the card again."
+            )
+        }
+        guard peer.deviceList.root == card.root else {
+            throw AdminFailure(
+                .cardDiffers,
+                "The card does not have the keys that are known for \(nick). Someone may intercept your messages, or the card "
+                    + "is an old one or somebody else's (its name: \(Printable.line(card.name))). Nothing has changed.")
+        }
+        try await sidecar.decide(.confirm(card.root), about: peer.name)
+        guard sidecar.peers[peer.name]?.isVerified == true else {
+            throw AdminFailure(.keysChanged, "The keys of \(nick) have just changed. Give the card again.")
+        }
+        return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
     }
 
     /// Four groups of five digits per row.

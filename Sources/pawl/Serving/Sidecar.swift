@@ -39,10 +39,17 @@ struct Sidecar: Sendable {
         return own.deviceList.safetyNumber(with: deviceList)
     }
 
+    /// The person's contact card under the nick of a connected client; nil if none is connected or no device is made.
+    func card() -> CardForm? {
+        guard let own = peers.own, let entry = front.environment.roster.entries.first else { return nil }
+        return try? CardForm(name: entry.nick.lowercased(), root: own.deviceList.root)
+    }
+
     /// Applies a person's decision, and waits until it is stored.
     func decide(_ decision: PeerDecision, about name: AccountID) async throws {
+        let act = if case .confirm = decision { "verify" } else { "\(decision)" }
         front.thread.submit([
-            .sidecar(.decide(name, decision)), .record([gateway.audit("sidecar", "\(decision) \(name.displayName)")]),
+            .sidecar(.decide(name, decision)), .record([gateway.audit("sidecar", "\(act) \(name.displayName)")]),
         ])
         try await front.drain()
     }
