@@ -193,8 +193,10 @@ let package = Package(
             "PawlMessenger",
             [
                 .target(name: "CSodium", condition: .when(traits: ["CLibraries"])), "CallSignalling", "CommitLoop",
-                "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger", "PeerConnection", "Protection",
-                "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "Vault", crypto, cryptoExtras,
+                "DeviceDirectory", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
+                "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort",
+                "Vault",
+                crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
         library("PawlPeerToPeerTCP", ["PawlMessenger", "PeerConnection", nioCore, nioPosix]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
@@ -282,8 +284,9 @@ let package = Package(
         tests(
             "PawlMessengerTests",
             [
-                "CallVictim", "ChatBackend", "ChatClient", "Devices", "Envelope", "Messenger", "MessengerVictim",
-                "PawlMessenger", "PeerKit", "SQLiteStore", "TestKit", "TestThreads",
+                "CallVictim", "ChatBackend", "ChatClient", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope",
+                "Messenger", "MessengerVictim", "PawlMessenger", "PeerKit", "RequestQueue", "RequestQueueClient",
+                "SQLiteStore", "TestKit", "TestThreads", "pawl",
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PeerToPeerTests",

@@ -99,6 +99,11 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         goOn()
     }
 
+    /// Ends a call that waits for messages: the gateway is being stopped.
+    func endWaiting() {
+        if machine.endsWhenWoken { receive(.woken) }
+    }
+
     package func answered(_ replies: [JSONReply]) {
         for reply in replies where !isOver { take(.vault(reply)) }
         goOn()

@@ -269,6 +269,7 @@ final class HTTP2Connection: ChannelInboundHandler, NIOHTTP2FrameDelegate, @unch
         isDraining = true
         if streams.isEmpty { return end(.noError) }
         write(.goAway(lastStreamID: .maxID, errorCode: .noError, opaqueData: nil), on: .rootStream)
+        for stream in Array(streams.values) { stream.endWaiting() }
     }
 
     /// Closes the connection of a client that does not even read the reset of a stream.

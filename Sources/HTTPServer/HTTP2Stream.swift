@@ -130,6 +130,9 @@ final class HTTP2Stream: ExchangeClient {
         openWindow()
     }
 
+    /// Ends a call that waits for messages: the gateway is being stopped.
+    func endWaiting() { exchange?.endWaiting() }
+
     /// Lets the client send as much as the exchange has accepted.
     private func openWindow() {
         guard !isClosed, !request.isOver, exchange?.readsRequest == true,

@@ -325,7 +325,8 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
     /// Accepts no more requests, because the gateway is being shut down.
     package func drain() {
         isLast = true
-        if exchange == nil, relay == nil, !hasBegunRequest, !isLingering { channel.close(promise: nil) }
+        if exchange == nil, relay == nil, !hasBegunRequest, !isLingering { return channel.close(promise: nil) }
+        exchange?.endWaiting()
     }
 
     package func stop() {

@@ -22,18 +22,23 @@ public struct TransportCreationRequest: Sendable {
     public let authenticationMethod: AuthenticationMethod
     /// The public part of the device's identity key: Ed25519, 32 bytes.
     public let identity: [UInt8]
-    private let sign: @Sendable ([UInt8]) -> [UInt8]
+    private let sign: @Sendable (_ message: [UInt8], _ context: String) -> [UInt8]
 
     package init(
         username: Username, deviceId: DeviceId, authenticationMethod: AuthenticationMethod, identity: [UInt8],
-        sign: @escaping @Sendable ([UInt8]) -> [UInt8]
+        sign: @escaping @Sendable (_ message: [UInt8], _ context: String) -> [UInt8]
     ) {
         (self.username, self.deviceId) = (username, deviceId)
         (self.authenticationMethod, self.identity, self.sign) = (authenticationMethod, identity, sign)
     }
 
     /// The signature of a server's challenge: Ed25519 over the challenge in the context `pawl app login`. 64 bytes.
-    public func signature(for challenge: [UInt8]) -> [UInt8] { sign(challenge) }
+    public func signature(for challenge: [UInt8]) -> [UInt8] {
+        sign(challenge, "pawl app login")
+    }
+
+    /// A signature of the device's identity key in another context.
+    package func signature(of message: [UInt8], context: String) -> [UInt8] { sign(message, context) }
 }
 
 /// Why the messenger did not do something.
@@ -209,7 +214,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         let transport = try await makeTransport(
             TransportCreationRequest(
                 username: username, deviceId: device, authenticationMethod: authenticationMethod,
-                identity: identity.publicKey, sign: { identity.sign($0, "pawl app login") }))
+                identity: identity.publicKey, sign: { identity.sign($0, $1) }))
         let p2p = P2PConnections(
             p2pFactories, settings: p2pSettings, handler: eventHandler, peers: peers, own: username,
             identity: identity)

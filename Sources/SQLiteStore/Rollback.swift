@@ -115,7 +115,8 @@ extension RecordKind {
         case .preKey, .senderKey: .removed
         case .directoryDevice: .adjusted
         case .ownDevices, .peer, .directoryAccount, .hold, .mailbox, .mailboxEntry, .sharedCiphertext, .blob, .sent,
-            .network, .policyWithRooms, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer:
+            .network, .policyWithRooms, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer,
+            .publishedConfig:
             .kept
         }
     }

@@ -41,13 +41,15 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case chatWaiting = 20
     /// When the text of a message is deleted, by time; the value is empty.
     case chatTimer = 21
+    /// What an account's messenger has published, byte for byte; see ``PublishedConfigs``.
+    case publishedConfig = 22
 }
 
 extension RecordKind {
     /// Where a record is; nil if its name does not tell.
     func placement(of name: String, in sharding: Sharding) -> Placement? {
         switch self {
-        case .directoryAccount: .shard(sharding.shard(of: AccountID(text: name)))
+        case .directoryAccount, .publishedConfig: .shard(sharding.shard(of: AccountID(text: name)))
         case .network, .policyWithRooms: .unsharded
         // Named by a device, or by what one has published.
         case .directoryDevice, .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: nil

@@ -94,6 +94,12 @@ import Vault
         case .calling:
             try begin("POST", "/_pawl/v1/challenge")
             reached.take(.requestBody(ByteBuffer()))
+        case .waitingForMail:
+            _ = reached.steps.world.device("alice", id: 1)
+            try begin("GET", "/_pawl/v1/messages?wait=5")
+            for case .submit(.mail(let job)) in reached.take(.requestBody(ByteBuffer())) {
+                reached.take(.vault(.mail(id: job.id, .entries([], more: false))))
+            }
         case .collecting: try begin("POST", "/c/all")
         case .findingWrite:
             // The queue knows the write, and the members are not known yet.
@@ -131,6 +137,7 @@ import Vault
         .identifying: [.account: .forwarding, .noAccount: .passed, .upstreamFailed: .over],
         .collectingCall: [.body: .calling, .bodyTooLong: .over, .upstreamFailed: .over],
         .calling: [.challenge: .over, .upstreamFailed: .over],
+        .waitingForMail: [.woken: .over, .upstreamFailed: .over],
         .collecting: [.body: .askingMembers, .bodyTooLong: .askingMembers, .upstreamFailed: .over],
         .findingWrite: [.newWrite: .askingMembers, .knownWrite: .awaitingOutcome, .upstreamFailed: .over],
         .askingMembers: [.members: .awaitingOutcome, .noMembers: .awaitingOutcome, .upstreamFailed: .over],

@@ -2,7 +2,9 @@ import CapableApp
 import DeviceDirectory
 import Envelope
 import Foundation
+import HTTPCodec
 import JSONGateway
+import NIOCore
 import Protection
 import StorePort
 import Testing
@@ -257,4 +259,147 @@ import Vault
         _ = again.perform(.tick)
         #expect(try again.store.records(.sent).isEmpty)
     }
+
+    // MARK: Configurations
+
+    /// Kept byte for byte, replaced by the device that has made the list only, and removed with the account's devices.
+    @Test func aConfigurationIsKeptAsItIs() throws {
+        let config = (0..<3000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+        func body(_ bytes: [UInt8]) -> String { #"{"config":"\#(JSONWorld.base64(bytes))"}"# }
+        #expect(call("GET", "accounts/alice/config", as: "bob").status == 404)
+        #expect(call("PUT", "config", as: "alice", body(config)).status == 200)
+        #expect(call("GET", "accounts/alice/config", as: "bob").bytes("config") == config)
+        #expect(call("PUT", "config", as: "alice", body([1, 2])).status == 200)
+        #expect(call("GET", "accounts/alice/config", as: "bob").bytes("config") == [1, 2])
+        let large = [UInt8](repeating: 1, count: (32 << 10) + 1)
+        #expect(call("PUT", "config", as: "alice", body(large)).status == 413)
+        // A login that has proven nothing reads its own account's, and no other; and publishes none.
+        world.backend.tokens["t-alice-tablet"] = "alice"
+        #expect(call("GET", "accounts/alice/config", as: "alice-tablet").bytes("config") == [1, 2])
+        #expect(call("GET", "accounts/bob/config", as: "alice-tablet")["error"] == "pawl_not_proven")
+        #expect(call("PUT", "config", as: "alice-tablet", body([9]))["error"] == "pawl_not_proven")
+        // An adopted device is not the one that has made the list.
+        let tablet = AppDevice("alice", id: 7)
+        #expect(world.call("PUT", "list", as: "t-alice", alice.adopting(tablet)).status == 200)
+        let challenge = world.challenge("t-alice-tablet")
+        #expect(world.call("PUT", "device", as: "t-alice-tablet", tablet.publication(over: challenge)).status == 200)
+        #expect(call("PUT", "config", as: "alice-tablet", body([9]))["error"] == "pawl_refused")
+        #expect(call("GET", "accounts/alice/config", as: "bob").bytes("config") == [1, 2])
+        // It is in the store, and is removed with the devices.
+        let again = try JSONWorld(.hosted, store: world.store)
+        #expect(again.call("GET", "accounts/alice/config", as: "t-alice").bytes("config") == [1, 2])
+        _ = world.perform(
+            .directory(
+                DirectoryJob(
+                    connection: ConnectionID(0), id: 0, account: .services("alice"),
+                    request: .remove(.services("alice"), nil))))
+        #expect(try world.store.records(.publishedConfig).isEmpty)
+    }
+
+    /// A list that has nothing to do with the one before leaves no configuration of the one before.
+    @Test func aNewListEndsTheConfiguration() throws {
+        #expect(call("PUT", "config", as: "alice", #"{"config":"AAAA"}"#).status == 200)
+        let other = AppDevice("alice", id: 99)
+        let challenge = world.challenge("t-alice")
+        #expect(world.call("PUT", "device", as: "t-alice", other.publication(over: challenge)).status == 200)
+        #expect(call("GET", "accounts/alice/config", as: "bob").status == 404)
+    }
+
+    // MARK: Calls that wait
+
+    private func fetch(_ id: UInt32, of device: AppDevice, waits: Bool = true) -> [JSONReply] {
+        world.perform(
+            .mail(
+                MailJob(
+                    connection: ConnectionID(70), id: id, account: .services(device.account),
+                    device: DeviceID(device.id), request: .fetch(after: 0, waits: waits))))
+    }
+
+    private func post(_ id: String, by sender: AppDevice, to devices: [AppDevice]) -> JSONJob {
+        .mail(
+            MailJob(
+                connection: ConnectionID(71), id: 1000, account: .services(sender.account),
+                device: DeviceID(sender.id),
+                request: .post(
+                    id: id,
+                    devices.map { .init(account: .services($0.account), device: DeviceID($0.id), content: [1]) },
+                    body: [])))
+    }
+
+    /// The numbers of the calls that were woken by jobs.
+    private func woken(_ replies: [JSONReply]) -> [UInt32] {
+        replies.compactMap { reply in
+            guard case .mail(let id, .entries(let entries, more: true)) = reply, entries.isEmpty else { return nil }
+            return id
+        }
+    }
+
+    @Test func aCallWaitsForAMessage() throws {
+        #expect(fetch(1, of: bob).count == 1)
+        #expect(fetch(2, of: alice).count == 1)
+        #expect(fetch(3, of: bob, waits: false).count == 1)
+        #expect(woken(world.perform(post("m1", by: alice, to: [bob]))) == [1])
+        #expect(woken(world.perform(post("m2", by: alice, to: [bob]))).isEmpty, "a call is woken once")
+        // What is there is answered at once.
+        guard case .mail(9, .entries(let entries, more: false))? = fetch(9, of: bob).first else {
+            Issue.record("no entries")
+            return
+        }
+        #expect(entries.map(\.sequence) == [1, 2])
+        // Receipts wake all devices of a person; a registration too.
+        let receipt = MailJob(
+            connection: ConnectionID(71), id: 1, account: .services("bob"), device: DeviceID(bob.id),
+            request: .receipt(.read, id: "m1", .services("alice")))
+        #expect(woken(world.perform(.mail(receipt))) == [2])
+    }
+
+    @Test func fewCallsOfADeviceWait() throws {
+        for id in 1...6 { _ = fetch(UInt32(id), of: bob) }
+        #expect(woken(world.perform(post("m1", by: alice, to: [bob]))) == [3, 4, 5, 6])
+    }
+
+    @Test func whatIsNotStoredWakesNobody() throws {
+        _ = fetch(1, of: bob)
+        world.store.failNextCommit()
+        #expect(woken(world.perform(post("m1", by: alice, to: [bob]))).isEmpty)
+        #expect(woken(world.perform(post("m1", by: alice, to: [bob]))) == [1])
+        // A message for a device that does not exist.
+        _ = fetch(2, of: bob)
+        #expect(woken(world.perform(post("m2", by: alice, to: [AppDevice("bob", id: 77)]))).isEmpty)
+    }
+
+    @Test(arguments: ["x", "-1", "1.5", "", "99999999999"]) func aWaitIsANumberOfSeconds(_ text: String) {
+        #expect(call("GET", "messages?wait=\(text)", as: "bob").status == 400)
+    }
+
+    @Test func theExchangeWaitsAndAnswers() throws {
+        var steps = ExchangeSteps(world)
+        _ = steps.begin("GET", "/_pawl/v1/messages?after=0&wait=600")
+        let actions = steps.take(.requestBody(.init()))
+        guard case .submit(.mail(let job))? = actions.first else {
+            Issue.record("\(actions)")
+            return
+        }
+        #expect(job.request.waits)
+        let begun = steps.take(.vault(.mail(id: job.id, .entries([], more: false))))
+        guard case .wake(let time)? = begun.first else {
+            Issue.record("\(begun)")
+            return
+        }
+        #expect(time == world.now.monotonic + 25_000_000_000, "at most 25 seconds")
+        #expect(steps.stage == .waitingForMail)
+        var other = steps
+        guard case .respond(let head, let body)? = steps.take(.vault(.mail(id: job.id, .entries([], more: true)))).last,
+            case .respond(let late, let empty)? = other.take(.woken).last
+        else {
+            Issue.record("no answers")
+            return
+        }
+        #expect(head.status == 200 && String(buffer: body) == #"{"messages":[],"more":true}"#)
+        #expect(late.status == 200 && String(buffer: empty) == #"{"messages":[],"more":false}"#)
+    }
+}
+
+extension MailJob.Request {
+    fileprivate var waits: Bool { if case .fetch(_, waits: true) = self { true } else { false } }
 }

@@ -208,6 +208,22 @@ import Vault
         return JSONWorld.Answer(status: 0, text: socket.toClient.last ?? "")
     }
 
+    /// A call in band is answered at once, because others are behind it. A notice comes when there is something to fetch.
+    @Test func aNoticeInBandTellsOfMessages() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let bob = Socket(world, "bob")
+        let device = AppDevice("bob", id: 2)
+        bob.held = [.mail(id: 5, .entries([], more: true))]
+        bob.release()
+        #expect(bob.toClient.isEmpty, "a client that makes no calls gets no notices")
+        let challenge = call(bob, "POST", "challenge").bytes("pawl.body.challenge")
+        #expect(call(bob, "PUT", "device", device.publication(over: challenge))["pawl.status"] == "200")
+        #expect(call(bob, "GET", "messages?wait=20")["pawl.body.more"] == "false")
+        bob.held = [.mail(id: 5, .entries([], more: true))]
+        bob.release()
+        #expect(bob.toClient.last == #"{"pawl":{"notice":"messages"}}"#)
+    }
+
     @Test func callsAndEnvelopesInBand() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let (alice, bob) = (Socket(world, "alice"), Socket(world, "bob"))

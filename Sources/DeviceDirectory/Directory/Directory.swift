@@ -104,6 +104,7 @@ package struct Directory {
                 entry = nil
                 startsAgain = true
                 for id in known.devices.keys { changes.append(.removeRecord(.directoryDevice, name: Self.name(id))) }
+                changes.append(PublishedConfigs.removal(of: account))
             }
         } else if accounts.count >= Self.accountLimit {
             throw Refusal("the directory of this gateway is full")
@@ -204,6 +205,7 @@ package struct Directory {
         guard entry.devices.isEmpty, !entry.isBlocked else { return put(entry, account, &changes) }
         replace(account, by: nil)
         changes.append(.removeRecord(.directoryAccount, name: account.text))
+        changes.append(PublishedConfigs.removal(of: account))
     }
 
     // MARK: Rows

@@ -84,6 +84,16 @@ package enum DirectoryMessage: Equatable, Sendable {
         return .publish(deviceList, device, signature: identity.sign(message.span, context: context))
     }
 
+    /// As ``proof(nonce:account:_:_:signedBy:)``, for a key that another part of the program holds.
+    ///
+    /// - Parameter sign: signs bytes in a context with the device's identity key.
+    package static func proof(
+        nonce: [UInt8], account: String, _ deviceList: DeviceList, _ device: PublishedDevice,
+        sign: ([UInt8], _ context: String) -> [UInt8]
+    ) -> DirectoryMessage {
+        .publish(deviceList, device, signature: sign(signed(nonce, account, deviceList, device), context))
+    }
+
     /// Whether a ``publish`` proves the device that it names, in its list, for an account.
     package static func isProof(
         _ signature: [UInt8], nonce: [UInt8], account: String, _ deviceList: DeviceList, _ device: PublishedDevice

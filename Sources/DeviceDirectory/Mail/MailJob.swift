@@ -91,12 +91,16 @@ package struct MailJob: Sendable {
         case receipt(MailboxEntry.Kind, id: String, AccountID)
         /// For the account's own published devices.
         case register([UInt8])
-        case fetch(after: UInt64)
+        /// - Parameter waits: the call is answered later if there are no entries.
+        case fetch(after: UInt64, waits: Bool)
         /// Acknowledges all entries up to this number.
         case acknowledge(UInt64)
         case publish([UInt8])
         case read(String)
         case remove(String)
+        /// What a messenger publishes for its account.
+        case publishConfig([UInt8])
+        case readConfig(AccountID)
     }
 
     package var connection: ConnectionID
@@ -124,7 +128,8 @@ package struct MailJob: Sendable {
     package var owner: AccountID? {
         switch request {
         case .post, .receipt: nil
-        case .register, .fetch, .acknowledge, .publish, .read, .remove: account
+        case .register, .fetch, .acknowledge, .publish, .read, .remove, .publishConfig: account
+        case .readConfig(let account): account
         }
     }
 }
@@ -137,6 +142,7 @@ package enum MailAnswer: Sendable, Equatable {
     case done
     case published(String)
     case blob([UInt8])
+    case config([UInt8])
     case refused(MailRefusal)
 
     package static func == (left: Self, right: Self) -> Bool {
@@ -146,7 +152,7 @@ package enum MailAnswer: Sendable, Equatable {
             isMore == isOtherMore && one.elementsEqual(other) { $0 == $1 }
         case (.done, .done): true
         case (.published(let one), .published(let other)): one == other
-        case (.blob(let one), .blob(let other)): one == other
+        case (.blob(let one), .blob(let other)), (.config(let one), .config(let other)): one == other
         case (.refused(let one), .refused(let other)): one == other
         default: false
         }
@@ -160,6 +166,8 @@ package enum MailRefusal: Error, Sendable, Equatable {
     /// A limit is reached: of a mailbox, of the sender, or of all mailboxes or blobs.
     case full
     case notFound
+    /// Only the device that has made the account's list may do this.
+    case notMaster
     /// The store could not be read or written.
     case store
 }

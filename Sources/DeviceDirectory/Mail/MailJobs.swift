@@ -1,6 +1,7 @@
 // Mailbox entries and blobs of people's own devices, committed before they are acknowledged.
 
 package import CommitLoop
+import Devices
 import DoubleRatchet
 import Envelope
 package import Protection
@@ -54,7 +55,7 @@ extension MailHolding {
             guard !devices.isEmpty else { throw MailRefusal.notFound }
             try mailboxes.post(devices.map { ($0, mailboxEntry(.registration, "", content)) }, body: [], &changes)
             return .accepted(devices.count)
-        case .fetch(let after):
+        case .fetch(let after, _):
             let page = try mailboxes.entries(for: own, after: after, store)
             return .entries(page.entries, more: page.more)
         case .acknowledge(let through):
@@ -72,6 +73,17 @@ extension MailHolding {
         case .remove(let id):
             try mailboxes.withBlobs { blobs throws(MailRefusal) in try blobs.remove(id, by: job.account, &changes) }
             return .done
+        case .publishConfig(let config):
+            guard let entry = directory[job.account], !entry.isBlocked,
+                entry.deviceList.identity(of: own) == entry.deviceList.root
+            else { throw MailRefusal.notMaster }
+            changes.append(PublishedConfigs.row(config, of: job.account))
+            return .done
+        case .readConfig(let account):
+            guard directory[account]?.isBlocked == false, let config = try PublishedConfigs.read(account, store) else {
+                throw MailRefusal.notFound
+            }
+            return .config(config)
         }
     }
 

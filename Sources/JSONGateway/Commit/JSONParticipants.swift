@@ -33,6 +33,8 @@ package struct JSONParticipants {
     var discarded: Set<RequestToken> = []
     /// When the queue last said that it has something to do next, in milliseconds of uptime.
     var announcedWake: Int64?
+    /// The calls that wait for mailbox entries.
+    var mailWaiters = MailWaiters()
     /// Warnings for the operator, found when the store was opened.
     package var warnings: [String] { directory.warnings }
 
@@ -143,7 +145,9 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .directory(let job): perform(job, in: directory, now, &unit)
         case .mail(let job):
             unit.failure = (job.connection, .mail(id: job.id, .refused(.store)))
-            unit.reply = (job.connection, .mail(id: job.id, mail(job, now, &unit)))
+            let answer = mail(job, now, &unit)
+            unit.reply = (job.connection, .mail(id: job.id, answer))
+            waitForMail(job, answer, &unit)
         case .record(let records): unit.changes = records
         case .tick:
             vault.pruneKeys(now, &unit.changes)
@@ -208,8 +212,31 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .directoryAccount, .directoryDevice: directory.restore(kind, name: name, from: store)
         case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: mailboxes.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms, .chat, .chatMessage,
-            .chatIndex, .chatWaiting, .chatTimer:
+            .chatIndex, .chatWaiting, .chatTimer, .publishedConfig:
             break
+        }
+    }
+
+    /// Keeps a call that waits for entries, or answers those that wait for what this job stores.
+    private mutating func waitForMail(_ job: MailJob, _ answer: MailAnswer, _ unit: inout Unit) {
+        switch (job.request, answer) {
+        case (.fetch(_, waits: true), .entries(let entries, more: false)) where entries.isEmpty:
+            guard let device = job.device else { return }
+            mailWaiters.add(job.connection, job.id, for: device)
+        case (.post(_, let recipients, _), .accepted): wake(recipients.map(\.device), &unit)
+        case (.receipt(_, _, let account), .accepted): wake(directory[account]?.devices.keys.map(\.self) ?? [], &unit)
+        case (.register, .accepted): wake(directory[job.account]?.devices.keys.map(\.self) ?? [], &unit)
+        default: break
+        }
+    }
+
+    private func wake(_ devices: [DeviceID], _ unit: inout Unit) {
+        guard mailWaiters.holds(devices) else { return }
+        unit.onCommit { state, replies, _ in
+            replies += state.mailWaiters.take(devices).map { waiter in
+                AddressedReply(
+                    connection: waiter.connection, reply: .mail(id: waiter.call, .entries([], more: true)))
+            }
         }
     }
 

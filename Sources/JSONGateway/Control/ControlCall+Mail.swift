@@ -18,9 +18,10 @@ extension ControlCaller {
         switch route {
         case .post: return try post(try ControlBody(body))
         case .fetch:
-            guard case .single(let text) = query["after"] else { return .fetch(after: 0) }
+            let waits = try waitingTime(query) > 0
+            guard case .single(let text) = query["after"] else { return .fetch(after: 0, waits: waits) }
             guard let after = UInt64(text) else { throw .malformed }
-            return .fetch(after: after)
+            return .fetch(after: after, waits: waits)
         case .acknowledge: return .acknowledge(try ControlBody(body).number("through"))
         case .receipt:
             let body = try ControlBody(body)
@@ -41,8 +42,23 @@ extension ControlCaller {
             let content = try ControlBody(body).bytes("registration")
             guard content.count <= Mailboxes.registrationBytes else { throw .tooLong }
             return .register(content)
+        case .publishConfig:
+            let config = try ControlBody(body).bytes("config")
+            guard config.count <= PublishedConfigs.sizeLimit else { throw .tooLong }
+            return .publishConfig(config)
+        case .config(let account): return .readConfig(account)
         case .challenge, .me, .publish, .devices, .bundles, .replenish, .list: throw .unknownCall
         }
+    }
+
+    /// Ours: how long a call for messages may wait, in seconds. Less than what proxies allow an answer to take.
+    private static let longestWait = 25
+
+    /// How long a call for messages waits if there are none, in seconds; at most ``longestWait``.
+    static func waitingTime(_ query: RequestQuery) throws(ControlAnswer.Fault) -> Int {
+        guard case .single(let text) = query["wait"] else { return 0 }
+        guard let seconds = UInt32(text) else { throw .malformed }
+        return min(Int(seconds), longestWait)
     }
 
     private static func post(_ body: ControlBody) throws(ControlAnswer.Fault) -> MailJob.Request {
@@ -68,6 +84,7 @@ extension ControlAnswer {
         case .done: self.init([])
         case .published(let id): self.init([("id", .string(id))])
         case .blob(let bytes): self.init([("blob", .bytes(bytes))])
+        case .config(let bytes): self.init([("config", .bytes(bytes))])
         case .entries(let entries, let more):
             self.init([
                 ("messages", .array(entries.map { Self.mailboxEntry($0.sequence, $0.mailboxEntry, $0.body) })),
@@ -76,6 +93,8 @@ extension ControlAnswer {
         case .refused(.unknownDevices(let devices)): self.init(.unknownDevices(devices))
         case .refused(.full): self.init(.full)
         case .refused(.notFound): self.init(.notFound)
+        case .refused(.notMaster):
+            self.init(.refused("only the device that has made the account's list publishes its keys"))
         case .refused(.store): self.init(.notStored)
         }
     }

@@ -64,11 +64,16 @@ struct ControlCaller: Sendable {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let (path, query) = (parts.first ?? "", RequestQuery(parts.count > 1 ? parts[1] : nil))
         guard environment.policies.snapshot.policy(of: account).takesPart else { throw .policyIsOff }
-        guard environment.devices.mayCall(account, now: now.monotonic) else { throw .tooMany }
+        let known = ControlRoute(method, path)
+        guard environment.devices.mayCall(account, isMail: known?.isMail ?? false, now: now.monotonic) else {
+            throw .tooMany
+        }
         guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
-        guard let route = ControlRoute(method, path) else { throw .unknownCall }
+        guard let route = known else { throw .unknownCall }
+        let wait = route == .fetch ? try Self.waitingTime(query) : 0
         let call = ControlCall(
-            caller: self, route: route, number: UInt32(truncatingIfNeeded: environment.nextTicket()))
+            caller: self, route: route, number: UInt32(truncatingIfNeeded: environment.nextTicket()),
+            wait: Int64(wait) * 1_000_000_000)
         switch route {
         case .challenge: return .submit(.challenge(connection), call)
         case .me: return .answer(me)
@@ -95,8 +100,11 @@ struct ControlCaller: Sendable {
             guard device != nil else { throw .notProven }
             guard case .list(let deviceList) = try Self.message(body) else { throw .malformed }
             return call.directory(.list(deviceList))
+        case .config(let other):
+            guard other == account || device != nil else { throw .notProven }
+            return call.mail(try Self.request(route, query, body))
         case .register: return call.mail(try Self.request(route, query, body))
-        case .post, .fetch, .acknowledge, .receipt, .publishBlob, .blob, .removeBlob:
+        case .post, .fetch, .acknowledge, .receipt, .publishBlob, .blob, .removeBlob, .publishConfig:
             guard device != nil else { throw .notProven }
             return call.mail(try Self.request(route, query, body))
         }
@@ -138,11 +146,19 @@ struct ControlCall: Sendable {
     let route: ControlRoute
     /// The id of the job; the reply carries it.
     let number: UInt32
+    /// How long the answer may take if there are no messages, in nanoseconds.
+    let wait: Int64
 
     func directory(_ request: DirectoryJob.Request) -> ControlCaller.Step {
         let job = DirectoryJob(
             connection: caller.connection, id: number, account: caller.account, request: request)
         return .submit(.directory(job), self)
+    }
+
+    /// Whether the call goes on after a reply: there are no messages yet.
+    func waits(after reply: JSONReply) -> Bool {
+        guard wait > 0, case .mail(id: number, .entries(let entries, more: false)) = reply else { return false }
+        return entries.isEmpty
     }
 
     func mail(_ request: MailJob.Request) -> ControlCaller.Step {

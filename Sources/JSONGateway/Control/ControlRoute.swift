@@ -21,7 +21,7 @@ package enum ControlRoute: Equatable, Sendable {
     case list
     /// `POST messages`: one message for one or more devices.
     case post
-    /// `GET messages?after=N`: the messages that wait for the device.
+    /// `GET messages?after=N&wait=SECONDS`: the messages that wait for the device.
     case fetch
     /// `PUT messages/acknowledged`: acknowledges received messages.
     case acknowledge
@@ -33,8 +33,20 @@ package enum ControlRoute: Equatable, Sendable {
     case blob(String)
     /// `DELETE blobs/{id}`.
     case removeBlob(String)
+    /// `PUT config`: what the account's messenger publishes, byte for byte.
+    case publishConfig
+    /// `GET accounts/{account}/config`.
+    case config(AccountID)
     /// `POST registrations`: a device requests to be added to the account's list.
     case register
+
+    /// Whether it is about the mailboxes of devices, which have limits of their own.
+    var isMail: Bool {
+        switch self {
+        case .post, .fetch, .acknowledge, .receipt: true
+        default: false
+        }
+    }
 
     package static let prefix = "/_pawl/"
     private static let version = "v1"
@@ -74,6 +86,7 @@ package enum ControlRoute: Equatable, Sendable {
         case ("POST", 1, "messages", _): self = .post
         case ("GET", 1, "messages", _): self = .fetch
         case ("PUT", 2, "messages", "acknowledged"): self = .acknowledge
+        case ("PUT", 1, "config", _): self = .publishConfig
         case ("POST", 1, "receipts", _): self = .receipt
         case ("POST", 1, "registrations", _): self = .register
         case ("POST", 1, "blobs", _): self = .publishBlob
@@ -82,6 +95,9 @@ package enum ControlRoute: Equatable, Sendable {
         case ("GET", 3, "accounts", "devices"):
             guard let account = Self.account(call[1]) else { return nil }
             self = .devices(account)
+        case ("GET", 3, "accounts", "config"):
+            guard let account = Self.account(call[1]) else { return nil }
+            self = .config(account)
         case ("POST", 3, "accounts", "bundles"):
             guard let account = Self.account(call[1]) else { return nil }
             self = .bundles(account)

@@ -2,10 +2,12 @@
 //
 //     {"pawl":{"id":7,"method":"PUT","path":"/_pawl/v1/device","body":{...}}}    from the client
 //     {"pawl":{"id":7,"status":200,"body":{...}}}                                from the gateway
+//     {"pawl":{"notice":"messages"}}                                             from the gateway: fetch them
 //
 // Neither reaches the backend, and a message of the backend in this form never reaches the client.
 
 import DequeModule
+import DeviceDirectory
 import JSONCodec
 import NIOCore
 import Protection
@@ -35,6 +37,11 @@ struct InBandCall: Sendable {
         id = document.member("id", of: place).flatMap(document.integer) ?? 0
         (method, path) = document.hasDuplicateNames ? ("", "") : (text("method"), text("path"))
         body = document.member("body", of: place).map(document.slice) ?? ByteBuffer()
+    }
+
+    /// Tells a client that messages have come since its last call for them, which had `wait` in its path.
+    static var notice: ByteBuffer {
+        ByteBuffer(bytes: JSONFragment.object([(name, .object([("notice", .string("messages"))]))]).bytes)
     }
 
     func answer(_ answer: ControlAnswer) -> ByteBuffer {
@@ -82,7 +89,11 @@ struct InBandCalls: Sendable {
     ///
     /// - Returns: nil if no call waits for this reply.
     mutating func take(_ reply: JSONReply, _ now: Timestamp) -> [Step]? {
-        guard case .calling(let call, let machine) = state, let answer = machine.take(reply, now) else { return nil }
+        guard case .calling(let call, let machine) = state, let answer = machine.take(reply, now) else {
+            // A call in band does not wait, because others are behind it: it is answered at once, and this comes later.
+            guard isInUse, case .mail(_, .entries(let entries, more: true)) = reply, entries.isEmpty else { return nil }
+            return [.answer(InBandCall.notice)]
+        }
         state = .idle
         return [.answer(call.answer(answer))] + next(now)
     }

@@ -8,6 +8,15 @@ package protocol ExchangeMachine: Sendable {
     ///
     /// - Parameter actions: receives the actions, in order.
     mutating func take(_ event: ExchangeEvent, at now: Timestamp, _ actions: inout [ExchangeAction])
+
+    /// Whether it waits for nothing but its time, so that ``ExchangeEvent/woken`` ends it before, as when the gateway stops.
+    var endsWhenWoken: Bool { get }
 }
 
-extension HTTPExchange: ExchangeMachine {}
+extension ExchangeMachine {
+    package var endsWhenWoken: Bool { false }
+}
+
+extension HTTPExchange: ExchangeMachine {
+    package var endsWhenWoken: Bool { stage == .waitingForMail }
+}

@@ -62,6 +62,13 @@ extension HTTPExchange {
         }
     }
 
+    func wait(
+        _ call: ControlCall, _ head: RequestHead, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        actions.append(.wake(at: now.monotonic + call.wait))
+        return .waitingForMail(call, head)
+    }
+
     /// Answers a call.
     func answer(_ request: RequestHead, _ answer: ControlAnswer, _ actions: inout [ExchangeAction]) -> State {
         let (head, body) = answer.response

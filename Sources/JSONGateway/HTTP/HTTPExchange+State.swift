@@ -14,6 +14,8 @@ extension HTTPExchange {
         case collectingCall(Call)
         /// The participants execute a call with this head.
         case calling(ControlCall, RequestHead)
+        /// A call for messages waits until there are some, or until its time is over.
+        case waitingForMail(ControlCall, RequestHead)
         case collecting(WriteRequest)
         /// The queue is asked for an earlier write with this key.
         case findingWrite(Write, WriteKey)
@@ -34,8 +36,8 @@ extension HTTPExchange {
 
     /// A state without its data, for tests and the log.
     package enum Stage: Sendable, CaseIterable {
-        case beginning, identifying, collectingCall, calling, collecting, findingWrite, askingMembers, queueing,
-            awaitingOutcome, forwarding, collectingAnswer, opening, passed, over
+        case beginning, identifying, collectingCall, calling, waitingForMail, collecting, findingWrite, askingMembers,
+            queueing, awaitingOutcome, forwarding, collectingAnswer, opening, passed, over
 
         /// Whether the client has its answer, or gets it from the backend without the exchange.
         package var isAnswered: Bool { self == .passed || self == .over }
@@ -173,6 +175,7 @@ extension HTTPExchange.State {
         case .identifying: .identifying
         case .collectingCall: .collectingCall
         case .calling: .calling
+        case .waitingForMail: .waitingForMail
         case .collecting: .collecting
         case .findingWrite: .findingWrite
         case .askingMembers: .askingMembers
@@ -192,7 +195,7 @@ extension HTTPExchange.State {
         case .beginning, .passed, .over: nil
         case .identifying(let subject, _): subject.head
         case .collectingCall(let call): call.head
-        case .calling(_, let head): head
+        case .calling(_, let head), .waitingForMail(_, let head): head
         case .collecting(let request), .askingMembers(let request, _, _): request.head
         case .findingWrite(let write, _): write.request.head
         case .queueing(let write), .awaitingOutcome(let write): write.head

@@ -1,5 +1,6 @@
 // Handles one request of a client and its answer, by mapping, account and policy.
 
+import DeviceDirectory
 package import HTTPCodec
 import NIOCore
 package import Protection
@@ -70,11 +71,21 @@ package struct HTTPExchange: Sendable {
         case (.collectingCall(let call), .requestBody(let body)): carryOut(call, body, now, &actions)
         case (.collectingCall(let call), .requestTooLong): answer(call.head, ControlAnswer(.tooLong), &actions)
         case (.calling(let call, let head), .vault(let reply)):
+            if call.waits(after: reply) {
+                wait(call, head, now, &actions)
+            } else if let result = call.take(reply, now) {
+                answer(head, result, &actions)
+            } else {
+                unexpected(event, &actions)
+            }
+        case (.waitingForMail(let call, let head), .vault(let reply)):
             if let result = call.take(reply, now) {
                 answer(head, result, &actions)
             } else {
                 unexpected(event, &actions)
             }
+        case (.waitingForMail(_, let head), .woken):
+            answer(head, ControlAnswer(.entries([], more: false)), &actions)
         case (.collecting(let request), .requestBody(let body)): collected(request, body, now, &actions)
         case (.collecting(let request), .requestTooLong): cannotRead(request, .tooLong, now, &actions)
         case (.findingWrite(let write, let key), .vault(.foundWrite(let known))):

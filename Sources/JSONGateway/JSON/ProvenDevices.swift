@@ -22,6 +22,7 @@ package final class ProvenDevices: Sendable {
         /// Devices of which the gateway has seen envelopes.
         var sealers: Set<DeviceID> = []
         var calls = CallCounts()
+        var mailCalls = CallCounts(limit: CallCounts.mailLimit)
     }
 
     private let state = Mutex(State())
@@ -74,21 +75,36 @@ package final class ProvenDevices: Sendable {
         state.withLock { (Set($0.proven.values.map(\.device)), $0.sealers) }
     }
 
-    func mayCall(_ account: AccountID, now: Int64) -> Bool { state.withLock { $0.calls.mayCall(account, now: now) } }
+    /// Counts a call.
+    ///
+    /// - Parameter isMail: whether it is about mailboxes, which have limits of their own.
+    func mayCall(_ account: AccountID, isMail: Bool, now: Int64) -> Bool {
+        state.withLock { state in
+            isMail ? state.mailCalls.mayCall(account, now: now) : state.calls.mayCall(account, now: now)
+        }
+    }
 }
 
 /// Counts the calls of accounts, because a request for keys consumes another's prekeys.
 package struct CallCounts {
     /// Ours: maximum calls of one account in ``period``.
     package static let callLimit = 240
+    /// Ours: maximum calls of one account about its mailboxes in ``period``, from all its devices: each message takes one
+    /// to send and two to receive.
+    package static let mailLimit = 1200
     /// In nanoseconds.
     package static let period: Int64 = 60_000_000_000
 
+    private let limit: Int
     private let capacity: Int
     private var counts: [AccountID: (count: Int, since: Int64)] = [:]
 
-    /// - Parameter capacity: maximum accounts with calls in one period.
-    package init(capacity: Int = ProvenDevices.provenLimit) { self.capacity = capacity }
+    /// - Parameters:
+    ///   - limit: maximum calls of one account in one period.
+    ///   - capacity: maximum accounts with calls in one period.
+    package init(limit: Int = callLimit, capacity: Int = ProvenDevices.provenLimit) {
+        (self.limit, self.capacity) = (limit, capacity)
+    }
 
     /// Counts a call. Returns whether the account may make it.
     package mutating func mayCall(_ account: AccountID, now: Int64) -> Bool {
@@ -97,7 +113,7 @@ package struct CallCounts {
         entry.count += 1
         if counts[account] == nil, counts.count >= capacity { makeRoom(now: now) }
         counts[account] = entry
-        return entry.count <= Self.callLimit
+        return entry.count <= limit
     }
 
     /// Removes the accounts whose period has ended, or else the half that has made the fewest calls.

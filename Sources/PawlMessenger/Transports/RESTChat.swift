@@ -88,8 +88,12 @@ public final class RESTChat: Sendable {
     }
 
     /// Returns what has come since a position, and the next position. The first one is 0.
-    public func updates(since position: Int) async throws -> (next: Int, texts: [Text]) {
-        let updates = try await authenticated(.get, "updates?since=\(position)", as: Updates.self)
+    ///
+    /// - Parameter wait: how long the server may hold back the answer if nothing has come, in milliseconds. Servers that
+    ///   cannot wait answer at once.
+    public func updates(since position: Int, wait: Int = 0) async throws -> (next: Int, texts: [Text]) {
+        let path = "updates?since=\(position)" + (wait > 0 ? "&timeout=\(wait)" : "")
+        let updates = try await authenticated(.get, path, wait: wait, as: Updates.self)
         guard !updates.conversations.isEmpty else { return (updates.next, []) }
         let pairs = Set(try await pairs().flatMap(\.value))
         let messages = updates.conversations.filter { pairs.contains($0.key) }.sorted { $0.key < $1.key }
@@ -127,24 +131,25 @@ public final class RESTChat: Sendable {
     // MARK: Calls
 
     private func authenticated<Answer: Decodable>(
-        _ method: RequestQueue.HTTPMethod, _ path: String, body: (any Encodable)? = nil, as type: Answer.Type
+        _ method: RequestQueue.HTTPMethod, _ path: String, body: (any Encodable)? = nil, wait: Int = 0,
+        as type: Answer.Type
     ) async throws -> Answer {
         let token = try await token()
         do {
-            return try await call(method, path, body: body, token: token, as: type)
+            return try await call(method, path, body: body, token: token, wait: wait, as: type)
         } catch Failure.refused(401, _) {
             state.withLock { state in
                 if state.token == token { state.token = nil }
             }
-            return try await call(method, path, body: body, token: try await self.token(), as: type)
+            return try await call(method, path, body: body, token: try await self.token(), wait: wait, as: type)
         }
     }
 
     private func call<Answer: Decodable>(
         _ method: RequestQueue.HTTPMethod, _ path: String, body: (any Encodable)? = nil, token: String? = nil,
-        as type: Answer.Type
+        wait: Int = 0, as type: Answer.Type
     ) async throws -> Answer {
-        var request = NetworkRequest(method: method, url: "\(url)/\(path)", timeoutInterval: Self.timeout)
+        var request = NetworkRequest(method: method, url: "\(url)/\(path)", timeoutInterval: Self.timeout + Int64(wait))
         if let body {
             request.headers.append(.init("Content-Type", "application/json"))
             request.body = try Array(JSONEncoder().encode(body))
@@ -172,8 +177,10 @@ public final class RESTChat: Sendable {
 // MARK: - The messenger's transport
 
 extension RESTChat {
-    /// Ours: how often the server is asked, and how long after a call that failed.
+    /// Ours: how often a server is asked that does not hold back answers, and how long after a call that failed.
     private static let (interval, pause): (Duration, Duration) = (.milliseconds(200), .seconds(2))
+    /// Ours: how long the server may hold back the answer, in milliseconds.
+    private static let wait = 15_000
 
     /// A transport of a messenger over this chat, for `usingTransport`. It ends with the messenger.
     ///
@@ -197,7 +204,10 @@ extension RESTChat {
                 do {
                     // Nothing is taken before the messenger listens.
                     if channel?.delegate != nil {
-                        let (next, texts) = try await updates(since: position)
+                        let begin = ContinuousClock.now
+                        // The first answer shows that the login is good, so it is not held back.
+                        let wait = channel?.authenticated == .authenticated ? Self.wait : 0
+                        let (next, texts) = try await updates(since: position, wait: wait)
                         for text in texts {
                             try await channel?.receive(
                                 text.text, encrypted: text.encrypted, from: text.sender, id: text.id)
@@ -207,6 +217,7 @@ extension RESTChat {
                             position = next
                         }
                         if channel?.authenticated != .authenticated { channel?.authenticated = .authenticated }
+                        if begin.duration(to: .now) >= Self.interval { continue }
                     }
                     try? await Task.sleep(for: Self.interval)
                 } catch {

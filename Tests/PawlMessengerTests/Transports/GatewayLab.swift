@@ -1,0 +1,59 @@
+import Foundation
+import PawlMessenger
+import PeerKit
+import TestThreads
+
+/// A real gateway in front of the backend of an app that knows nothing of encryption.
+final class GatewayLab: Sendable {
+    let backend: ChatBackendProcess
+    let gateway: PawlProcess
+
+    init(policy: String = "opportunistic") async throws {
+        (backend, gateway) = try await blocking {
+            let backend = try ChatBackendProcess()
+            let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+                .deletingLastPathComponent().deletingLastPathComponent()
+            var options = PawlProcess.Options(policy: policy, arguments: ["--metrics", ""])
+            (options.listenScheme, options.upstreamScheme) = ("http", "http")
+            options.environment = ["PAWL_MAPPING": root.appending(path: "config/mappings/generic.yaml").path]
+            return (backend, try PawlProcess(upstream: backend.port, options))
+        }
+    }
+
+    var url: URL {
+        get throws {
+            guard let url = URL(string: "http://127.0.0.1:\(gateway.port)") else { throw CypherTransportError.notFound }
+            return url
+        }
+    }
+
+    /// A new login of a person, whose account is made if there is none.
+    func login(_ name: Username) async throws -> GatewayCredential {
+        let port = gateway.port
+        return .bearer(try await blocking { try ChatPerson(name.raw, port: port).token })
+    }
+
+    /// The transport of a device, with a login of its own.
+    func client(for request: TransportCreationRequest) async throws -> GatewayTransportClient {
+        let login = try await login(request.username)
+        return GatewayTransportClient(url: try url, for: request) { _ in login }
+    }
+
+    func stop() {
+        gateway.stop()
+        backend.stop()
+    }
+}
+
+extension App {
+    /// A messenger of one device over a gateway.
+    static func register(
+        _ name: Username, at lab: GatewayLab, _ database: MessengerDatabase = .inMemory(), adopts: Bool = false
+    ) async throws -> App {
+        let handler = RecordingHandler(adopts: adopts)
+        let messenger = try await CypherMessenger.registerMessenger(
+            username: name, authenticationMethod: .identity, appPassword: "open sesame",
+            usingTransport: { try await lab.client(for: $0) }, database: database, eventHandler: handler)
+        return App(messenger: messenger, handler: handler, database: database)
+    }
+}
