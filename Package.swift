@@ -284,9 +284,9 @@ let package = Package(
         tests(
             "PawlMessengerTests",
             [
-                "CallVictim", "ChatBackend", "ChatClient", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope",
-                "Messenger", "MessengerVictim", "PawlMessenger", "PeerKit", "RequestQueue", "RequestQueueClient",
-                "SQLiteStore", "TestKit", "TestThreads", "pawl",
+                "CallVictim", "ChatBackend", "ChatClient", "Devices", "DoubleRatchet", "Envelope", "Messenger",
+                "MessengerVictim", "PawlMessenger", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore",
+                "TestKit", "TestThreads", "pawl",
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PeerToPeerTests",

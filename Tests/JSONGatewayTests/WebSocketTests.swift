@@ -213,9 +213,6 @@ import Vault
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let bob = Socket(world, "bob")
         let device = AppDevice("bob", id: 2)
-        bob.held = [.mail(id: 5, .entries([], more: true))]
-        bob.release()
-        #expect(bob.toClient.isEmpty, "a client that makes no calls gets no notices")
         let challenge = call(bob, "POST", "challenge").bytes("pawl.body.challenge")
         #expect(call(bob, "PUT", "device", device.publication(over: challenge))["pawl.status"] == "200")
         #expect(call(bob, "GET", "messages?wait=20")["pawl.body.more"] == "false")

@@ -1,5 +1,6 @@
 import Foundation
 import PawlMessenger
+import Synchronization
 import TestKit
 import Testing
 
@@ -47,6 +48,33 @@ import Testing
         #expect(history.map(\.isEncrypted) == [false, true, true])
         alice.app.close()
         bob.app.close()
+    }
+
+    /// Bob has no keys yet when Alice's hint comes, and publishes them without asking for hers. She sends hers all the same,
+    /// before the messages that his keys let go; he could not open them.
+    @Test func keysThatArePublishedAfterAHintBringTheOthers() async throws {
+        let sent = Mutex<[PlainText]>([])
+        func channel(_ device: KeyedDevice) -> PlaintextChannel {
+            PlaintextChannel(for: device.request()) { text, flag, recipient in
+                sent.withLock {
+                    $0.append(PlainText(from: device.user, to: recipient, text: text, encrypted: flag))
+                }
+            }
+        }
+        let devices = (KeyedDevice("alice", 1), KeyedDevice("bob", 2))
+        let channels = (channel(devices.0), channel(devices.1))
+        try await channels.0.publishKeyBundle(KeyedDevice.config(devices.0.list(), of: [devices.0]))
+        try await channels.1.receive("hello", encrypted: false, from: "alice")
+        #expect(sent.withLock(\.isEmpty))
+        try await channels.1.publishKeyBundle(KeyedDevice.config(devices.1.list(), of: [devices.1]))
+        var log: [Username] = []
+        while let text = sent.withLock({ $0.isEmpty ? nil : $0.removeFirst() }), log.count < 10 {
+            log.append(text.from)
+            let recipient = text.to == "alice" ? channels.0 : channels.1
+            try await recipient.receive(text.text, encrypted: text.encrypted, from: text.from)
+        }
+        #expect(log == ["bob", "alice"])
+        #expect(channels.0.support(of: "bob") == .capable && channels.1.support(of: "alice") == .capable)
     }
 
     /// Receipts, edits and reactions need no call of the transport.

@@ -20,7 +20,7 @@ import Testing
     @Test func theLineOfThePageCompiles() throws {
         let uri = "pawl:contact"
         let code = QRCode(Array(uri.utf8))
-        #expect(code?.size == 25)
+        #expect(code?.size == 21)
         let examples = try Catalogue(of: "QRCode", file: #filePath).missing(in: "Tests/QRCodeTests/CardTests.swift")
         #expect(examples.blocks.isEmpty && examples.count == 1, "\(examples)")
     }

@@ -184,8 +184,10 @@ public final class PlaintextChannel: PlaintextTransportClient {
                 state.configs[username] = config
                 state.support[username] = .capable
             }
+            // Before the messages that these keys let go: without the own keys the other side cannot open them. It may not
+            // have asked, if it had published its keys after the hint had come.
+            try? await sendKeys(to: username, asksForKeys: false, again: asksForKeys)
             try await delegate?.receiveServerEvent(.keyBundlePublished(config, byUser: username))
-            if asksForKeys { try? await sendKeys(to: username, asksForKeys: false, again: true) }
         }
     }
 

@@ -1,7 +1,7 @@
 // The server of the control socket: mode 0600. It frames the bytes of the admin service and knows nothing of them.
 //
-// The first byte says how: frames of a transport begin with a zero, the first byte of their length. They are what `pawl`
-// sends; see AdminExchange.swift. Everything else is a line, for shells and scripts: a request is a line, and an answer ends
+// The first bytes say how: a transport begins with the length of its greeting, whose first three bytes are zero. That is
+// what `pawl` sends; see AdminExchange.swift. Everything else is a line, for shells and scripts: a request is a line, and an answer ends
 // with the connection. A line that begins with `subscribe ` is a subscription, whose events are lines.
 
 import Foundation
@@ -15,6 +15,14 @@ final class AdminServer: Sendable {
     static let subscribe = Array("subscribe ".utf8)
     /// Ours: time in which a client has to take its answer or its last events.
     private static let farewell = TimeAmount.seconds(10)
+
+    /// The lowest and the highest length of a transport's greeting: its head, a version, and a protocol's name.
+    private static let greetings = UInt8(11)...UInt8(138)
+
+    /// Whether a connection begins with the greeting of a transport.
+    fileprivate static func isGreeting(_ bytes: ByteBufferView) -> Bool {
+        bytes.count >= 4 && bytes.prefix(3).allSatisfy { $0 == 0 } && greetings.contains(bytes[bytes.startIndex + 3])
+    }
 
     private let channel: any Channel
     private let path: String
@@ -131,8 +139,8 @@ private final class AdminHandler: ChannelInboundHandler {
         case .forwarding: context.fireChannelRead(data)
         case .reading(var line):
             var bytes = unwrapInboundIn(data)
-            if line.readableBytes == 0, bytes.readableBytesView.first == 0 { return forward(context, data) }
             line.writeBuffer(&bytes)
+            if AdminServer.isGreeting(line.readableBytesView) { return forward(context, line) }
             let end = line.readableBytesView.firstIndex(of: 0x0A)
             // The service refuses a line that is too long.
             guard end != nil || line.readableBytes > AdminService.requestLimit + AdminServer.subscribe.count else {
@@ -145,12 +153,12 @@ private final class AdminHandler: ChannelInboundHandler {
         }
     }
 
-    private func forward(_ context: ChannelHandlerContext, _ data: NIOAny) {
+    private func forward(_ context: ChannelHandlerContext, _ bytes: ByteBuffer) {
         guard let handler = transport.accept(context.channel),
             (try? context.pipeline.syncOperations.addHandler(handler, position: .after(self))) != nil
         else { return context.close(promise: nil) }
         state = .forwarding
-        context.fireChannelRead(data)
+        context.fireChannelRead(NIOAny(bytes))
     }
 
     private func serve(_ line: [UInt8], _ channel: any Channel) {
