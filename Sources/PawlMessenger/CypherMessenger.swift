@@ -174,12 +174,15 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     /// written before wait as well.
     ///
     /// - Parameters:
+    ///   - username: the account.
     ///   - authenticationMethod: given to the transport.
     ///   - appPassword: protects the history on this device.
-    ///   - usingTransport: makes the connection to the server.
+    ///   - makeTransport: makes the connection to the server.
     ///   - p2pFactories: ways of direct connections with other devices, the preferred one first. Without any, requests of
     ///     other devices are dropped.
     ///   - p2pSettings: how direct connections are used.
+    ///   - database: the place of keys and history.
+    ///   - eventHandler: is told what happens. It is kept as long as the messenger.
     /// - Throws: ``CypherMessengerError/registrationIncomplete(_:)`` if the server did not answer whether the account
     ///   exists: only ``CypherTransportError/notFound`` means that it is new.
     public static func registerMessenger(

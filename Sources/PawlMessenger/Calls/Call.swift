@@ -33,7 +33,7 @@ public struct Call: Hashable, Sendable, Codable, Identifiable {
     public var createdAt: Date
     /// Whether the call has video.
     public var supportsVideo: Bool
-    /// The description to send, as ``SessionDescription`` in JSON; see ``description``. Nil if there is none yet.
+    /// The description to send, as ``SessionDescription`` in JSON; see ``sessionDescription``. Nil if there is none yet.
     public var metadata: Data?
 
     /// A call.

@@ -7,7 +7,9 @@ extension CypherMessenger: RTCTransportEvents {
     ///
     /// Messages that came before were dropped: set it right after the registration.
     ///
-    /// - Parameter session: held weakly.
+    /// - Parameters:
+    ///   - session: held weakly.
+    ///   - options: how this messenger takes part.
     public func setCallSession(_ session: any RTCSession, options: CallOptions = CallOptions()) {
         callRouter.start(self, session, options)
     }
@@ -40,7 +42,10 @@ extension CypherMessenger: RTCTransportEvents {
 
     /// Sends an invitation to a participant of a group call; or, from its server, what all have to know.
     ///
-    /// - Parameter participant: the `secretName` of a participant.
+    /// - Parameters:
+    ///   - control: what all have to know.
+    ///   - participant: the `secretName` of a participant.
+    ///   - call: the group call.
     /// - Throws: ``CallError``
     public func sendGroupControl(_ control: GroupControl, to participant: String, call: Call) async throws {
         try await callRouter.send(control: control, to: participant, call)

@@ -19,10 +19,13 @@ public protocol RTCTransportEvents: Sendable {
     ///   - recipient: the `secretName` of a person.
     ///   - connectionId: handed over with the ciphertext, byte for byte. At most 1,024 bytes.
     ///   - ciphertext: at most 65,536 bytes. More than 32,768 are sent in two messages.
+    ///   - call: the call.
     func sendCiphertext(recipient: String, connectionId: String, ciphertext: Data, call: Call) async throws
     /// Ends the call for all. Nothing happens if it has ended before.
     ///
-    /// - Parameter endState: as this person sees it.
+    /// - Parameters:
+    ///   - call: the call.
+    ///   - endState: as this person sees it.
     func didEnd(call: Call, endState: CallEndState) async throws
 }
 
@@ -33,7 +36,10 @@ public protocol RTCTransportEvents: Sendable {
 public protocol RTCSession: AnyObject, Sendable {
     /// Takes an offer. The first one of a call makes the device ring.
     ///
-    /// - Parameter metadata: pass it on to ``RTCTransportEvents/sendAnswer(call:metadata:)``.
+    /// - Parameters:
+    ///   - call: the call, with the caller as its sender.
+    ///   - sdp: the offer.
+    ///   - metadata: pass it on to ``RTCTransportEvents/sendAnswer(call:metadata:)``.
     func handleOffer(call: Call, sdp: SessionDescription, metadata: SDPNegotiationMetadata) async throws
     /// Takes the answer of the other person.
     func handleAnswer(call: Call, sdp: SessionDescription) async throws
@@ -41,7 +47,11 @@ public protocol RTCSession: AnyObject, Sendable {
     func handleCandidate(call: Call, candidate: IceCandidate) async throws
     /// Takes a ciphertext of a call of two. It may come before the offer.
     ///
-    /// - Parameter participant: whose messenger has sent it, with the device.
+    /// - Parameters:
+    ///   - participant: whose messenger has sent it, with the device.
+    ///   - connectionId: byte for byte as it was sent.
+    ///   - ciphertext: the bytes.
+    ///   - call: the call.
     func handleCiphertext(
         from participant: Call.Participant, connectionId: String, ciphertext: Data, call: Call
     ) async throws
@@ -62,7 +72,10 @@ public protocol RTCGroupCall: Sendable {
     func handleControlMessage(_ message: RTCGroupCallControlMessage) async throws
     /// Takes a ciphertext of a participant, such as a sender key.
     ///
-    /// - Parameter fromParticipantId: the account whose messenger has sent it.
+    /// - Parameters:
+    ///   - fromParticipantId: the account whose messenger has sent it.
+    ///   - connectionId: byte for byte as it was sent.
+    ///   - ciphertext: the bytes.
     func handleCiphertextFromParticipant(
         fromParticipantId: String, connectionId: String, ciphertext: Data
     ) async throws

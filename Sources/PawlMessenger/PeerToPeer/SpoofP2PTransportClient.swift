@@ -29,7 +29,9 @@ public final class SpoofP2PNetwork: Sendable {
 
     /// A network without connections.
     ///
-    /// - Parameter seed: of the faults. They are the same for the same order of packets.
+    /// - Parameters:
+    ///   - seed: of the faults. They are the same for the same order of packets.
+    ///   - faults: none by default.
     public init(seed: UInt64 = 0, faults: Faults = Faults()) {
         state = Mutex(State(faults: faults, random: FaultSource(seed: seed)))
     }

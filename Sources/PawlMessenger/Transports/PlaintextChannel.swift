@@ -14,8 +14,8 @@ import Synchronization
 
 /// The text messages of an app, as a transport of the messenger.
 ///
-/// The channel needs two things: a function that sends a text, and a call of ``receive(_:encrypted:from:)`` for each text
-/// that comes. One device of a person can use it at a time: the first slice of it adds no further devices.
+/// The channel needs two things: a function that sends a text, and a call of ``receive(_:encrypted:from:id:)`` for each
+/// text that comes. One device of a person can use it at a time: the first slice of it adds no further devices.
 public final class PlaintextChannel: PlaintextTransportClient {
     /// Where the flag is.
     public enum Format: Sendable, Hashable {
@@ -92,7 +92,9 @@ public final class PlaintextChannel: PlaintextTransportClient {
     /// A channel for a device; made in `usingTransport`.
     ///
     /// - Parameters:
+    ///   - request: as `usingTransport` passes it.
     ///   - format: the same in all upgraded clients of the app.
+    ///   - policy: for texts to people whose client was not upgraded.
     ///   - send: the app's existing function. It throws if the text was not accepted by the server.
     public convenience init(
         for request: TransportCreationRequest, format: Format = .flag, policy: Policy = .opportunistic,
@@ -135,8 +137,10 @@ public final class PlaintextChannel: PlaintextTransportClient {
     /// Takes a text that has come. It is stored when this returns.
     ///
     /// - Parameters:
+    ///   - text: as it came.
     ///   - encrypted: the flag as it came; nil if there was none. It decides nothing: an envelope is known by its content,
     ///     and a flag that was changed on the way changes nothing.
+    ///   - username: the sender, as the server names them.
     ///   - id: the server's id of the text, if it has one: the same text is shown once, however often it comes.
     /// - Throws: an error if the text could not be stored; call it again later.
     @discardableResult

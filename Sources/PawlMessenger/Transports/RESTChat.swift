@@ -47,7 +47,10 @@ public final class RESTChat: Sendable {
     /// Ours: timeout of one call, in milliseconds.
     private static let timeout: Int64 = 20_000
 
-    /// - Parameter url: the root of the API, such as `https://chat.example.org`.
+    /// - Parameters:
+    ///   - url: the root of the API, such as `https://chat.example.org`.
+    ///   - username: the account.
+    ///   - password: of the account at the server.
     public init(url: URL, username: Username, password: String) {
         self.url = url.absoluteString.hasSuffix("/") ? String(url.absoluteString.dropLast()) : url.absoluteString
         (self.username, self.password) = (username, password)
@@ -79,7 +82,9 @@ public final class RESTChat: Sendable {
     /// Sends a text; returns when the server has taken it.
     ///
     /// - Parameters:
+    ///   - text: as it is stored at the server.
     ///   - encrypted: the flag beside the text; nil for none.
+    ///   - recipient: the other person of the conversation.
     ///   - id: the server takes a text with a known id once.
     public func send(_ text: String, encrypted: Bool?, to recipient: Username, id: String? = nil) async throws {
         let conversation = try await conversation(with: recipient)
@@ -89,8 +94,10 @@ public final class RESTChat: Sendable {
 
     /// Returns what has come since a position, and the next position. The first one is 0.
     ///
-    /// - Parameter wait: how long the server may hold back the answer if nothing has come, in milliseconds. Servers that
-    ///   cannot wait answer at once.
+    /// - Parameters:
+    ///   - position: the next position of the answer before.
+    ///   - wait: how long the server may hold back the answer if nothing has come, in milliseconds. Servers that cannot
+    ///     wait answer at once.
     public func updates(since position: Int, wait: Int = 0) async throws -> (next: Int, texts: [Text]) {
         let path = "updates?since=\(position)" + (wait > 0 ? "&timeout=\(wait)" : "")
         let updates = try await authenticated(.get, path, wait: wait, as: Updates.self)
@@ -184,7 +191,10 @@ extension RESTChat {
 
     /// A transport of a messenger over this chat, for `usingTransport`. It ends with the messenger.
     ///
-    /// - Parameter positionFile: holds how far the texts were taken, so that a start does not begin at the first one.
+    /// - Parameters:
+    ///   - request: as `usingTransport` passes it.
+    ///   - policy: for texts to people whose client was not upgraded.
+    ///   - positionFile: holds how far the texts were taken, so that a start does not begin at the first one.
     public func transport(
         for request: TransportCreationRequest, policy: PlaintextChannel.Policy = .opportunistic, positionFile: URL
     ) -> PlaintextChannel {

@@ -62,7 +62,9 @@ public final class SpoofServer: Sendable {
 
     /// A server without accounts.
     ///
-    /// - Parameter seed: of the faults. They are the same for the same order of calls.
+    /// - Parameters:
+    ///   - seed: of the faults. They are the same for the same order of calls.
+    ///   - faults: none by default.
     public init(seed: UInt64 = 0, faults: Faults = Faults()) {
         state = Mutex(State(faults: faults, random: FaultSource(seed: seed)))
     }

@@ -46,6 +46,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     ///
     /// - Parameters:
     ///   - url: the root of the gateway, such as `https://chat.example.org`. Its own calls are under `/_pawl/v1`.
+    ///   - request: the device, which signs its proofs.
     ///   - credential: logs in, or returns the login of before. Called again when the backend has refused it, with true.
     ///     ``CypherTransportError/refused(_:)`` means that the person has to log in; after any other error it is called
     ///     again later.
