@@ -469,12 +469,27 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         } catch CypherTransportError.conflict {
             end = .refused("Another configuration of the account was published.")
         } catch CypherTransportError.notFound {
-            end = .refused("The server does not know the recipient.")
+            // The server does not know an own device that was just added before the new list is published. It learns from
+            // this envelope that it was added, so the envelope is sent again.
+            end = goesToOwnDevice(attempt.call) ? .failed : .refused("The server does not know the recipient.")
         } catch {
             end = .failed
         }
         if case .refused = end, case .publish = attempt.call { want(keysOf: username.raw) }
         engine.submit(.attempted(attempt.id, lease: attempt.lease, end, random: UInt64.random(in: .min ... .max)))
+    }
+
+    /// Whether an envelope goes to a device that is in the person's own list now.
+    private func goesToOwnDevice(_ call: Attempt.Call) -> Bool {
+        let recipients =
+            switch call {
+            case .send(_, let user, let device, _): [Attempt.Recipient(user: user, device: device)]
+            case .sendSeveral(_, let recipients, _): recipients
+            case .plaintext, .receipt, .publish, .register: [] as [Attempt.Recipient]
+            }
+        return recipients.contains {
+            $0.user == username.raw && peers.own?.deviceList.identity(of: $0.device) != nil
+        }
     }
 
     private func call(_ call: Attempt.Call) async throws {

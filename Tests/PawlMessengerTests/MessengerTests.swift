@@ -123,6 +123,23 @@ import Testing
 
     // MARK: At rest
 
+    /// The server knows an added device only when the new list is published. A fault delays that, and the device is added all
+    /// the same.
+    @Test func aDeviceIsAddedAlthoughTheListIsPublishedLater() async throws {
+        let server = SpoofServer()
+        let phone = try await App.register("alice", at: server, adopts: true)
+        try await eventuallyAsync("the phone is adopted") { await phone.messenger.isAdopted() }
+        server.setTakesPublications(false)
+        let laptop = try await App.register("alice", at: server)
+        // The same envelope is sent again: the server has no mailbox for it yet.
+        try await eventuallyAsync("the laptop was told, twice") { server.receivedBytes.count > 1 }
+        #expect(await !laptop.messenger.isAdopted())
+        server.setTakesPublications(true)
+        try await eventuallyAsync("the laptop is adopted") { await laptop.messenger.isAdopted() }
+        phone.close()
+        laptop.close()
+    }
+
     @Test func theHistoryIsSealedUnderThePassword() async throws {
         let scratch = try ScratchDirectory()
         let database = MessengerDatabase.directory(scratch.file("alice")).with(.least)

@@ -56,6 +56,7 @@ public final class SpoofServer: Sendable {
         var blobs: [String: [UInt8]] = [:]
         var next: UInt64 = 0
         var seen: [[UInt8]] = []
+        var takesPublications = true
     }
 
     private let state: Mutex<State>
@@ -87,6 +88,11 @@ public final class SpoofServer: Sendable {
     public var waitingEvents: Int { state.withLock { $0.mailboxes.values.reduce(0) { $0 + $1.count } } }
 
     // MARK: Faults
+
+    /// While it takes none, calls that publish keys fail as if the server were away.
+    package func setTakesPublications(_ takesPublications: Bool) {
+        state.withLock { $0.takesPublications = takesPublications }
+    }
 
     /// Whether a fault happens now.
     func draws(_ fault: Fault) -> Bool {
@@ -132,6 +138,7 @@ public final class SpoofServer: Sendable {
     /// Publishes a configuration. An account's master device only, and no list that does not continue the last one.
     func publish(_ config: UserConfig, by address: Address) throws {
         try state.withLock { state in
+            guard state.takesPublications else { throw CypherTransportError.offline }
             if let earlier = state.configs[address.user], !config.continues(earlier) {
                 throw CypherTransportError.conflict
             }
