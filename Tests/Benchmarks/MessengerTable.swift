@@ -14,10 +14,8 @@ struct MessengerTable {
 
     private var rounds: Int { self.isQuick ? 1 : 5 }
 
-    // MARK: Messages
-
-    private func printMessages() throws {
-        let ways: [MessengerWay] = [.plain, .messenger]
+    /// Measures all ways in each round, one after the other.
+    private func figures(of ways: [MessengerWay]) throws -> [MessengerWay: [[String: Double]]] {
         var figures: [MessengerWay: [[String: Double]]] = [:]
         for round in 1...self.rounds {
             for way in ways {
@@ -25,6 +23,14 @@ struct MessengerTable {
                 figures[way, default: []].append(try self.measure(way))
             }
         }
+        return figures
+    }
+
+    // MARK: Messages
+
+    private func printMessages() throws {
+        let ways: [MessengerWay] = [.plain, .messenger]
+        let figures = try self.figures(of: ways)
         var table = MarkdownTable(
             "Messenger: messages of \(MessengerLoad.size) bytes over a REST backend, \(MessengerLoad.window) in flight",
             ["way", "per second", "median ms", "p99 ms", "CPU µs each", "of the plain rate"])
@@ -80,13 +86,7 @@ struct MessengerTable {
 
     private func printRoundTrips() throws {
         let ways: [MessengerWay] = [.rawTCP, .peerToPeer]
-        var figures: [MessengerWay: [[String: Double]]] = [:]
-        for round in 1...self.rounds {
-            for way in ways {
-                progress("messenger: \(way.rawValue), round \(round)")
-                figures[way, default: []].append(try self.measure(way))
-            }
-        }
+        let figures = try self.figures(of: ways)
         var table = MarkdownTable(
             "Direct connections: round trips of \(MessengerLoad.size) bytes, one at a time",
             ["way", "per second", "median µs", "p99 µs", "CPU µs each", "of TCP's median"])
