@@ -134,7 +134,7 @@ let package = Package(
             "Messenger",
             [
                 "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection",
-                "RequestQueue", "StorePort", "Vault",
+                "RequestQueue", "StorePort", "Vault", crypto,
             ]),
         library(
             "IRCGateway",

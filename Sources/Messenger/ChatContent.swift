@@ -49,12 +49,15 @@ extension UInt64 {
 ///     +pawl/at=MILLISECONDS        when the sender wrote it, since 1970
 ///     +pawl/to=BASE64              the name of the other person of the chat; only for the sender's other devices
 ///     +pawl/timer=SECONDS          the text is deleted this long after it was sent
+///     +pawl/file=1                 the text is a file; see ``FileReference``. Clients without files ignore it
 ///     +pawl/edit=REFERENCE         the text replaces that of an earlier message
 ///     +pawl/delete=REFERENCE       an earlier message is deleted
 ///     +pawl/react=REFERENCE        a reaction, its characters in +pawl/with=BASE64, or none to take it back
 ///     +pawl/received=IDS           ids of the recipient's messages, separated by commas
 ///     +pawl/read=IDS
 ///     +pawl/signal=KIND            the text is for the app's code and not for people; the timer is its lifetime
+///     +pawl/group=BASE64           the message belongs to a group in this version; see ``GroupReference``. Alone: the
+///                                  version is new
 package struct ChatContent: Equatable, Sendable {
     /// Ours: bytes of all tags; sixteen ids of receipts and all other tags fit.
     static let tagLimit = 1024
@@ -69,6 +72,8 @@ package struct ChatContent: Equatable, Sendable {
 
     package enum Act: Equatable, Sendable {
         case text
+        /// A file: the text is that of a ``FileReference``.
+        case file
         case edit(MessageReference)
         case delete(MessageReference)
         /// Nil takes the reaction back.
@@ -77,6 +82,8 @@ package struct ChatContent: Equatable, Sendable {
         case read([MessageID])
         /// For the other side's code: it is not kept in the history, and people do not see it.
         case signal(kind: String)
+        /// A version of the group, and nothing else.
+        case group
     }
 
     package var act: Act
@@ -87,6 +94,8 @@ package struct ChatContent: Equatable, Sendable {
     package var recipient: String?
     /// In seconds; nil for a text that stays.
     package var timer: Int64?
+    /// The group and the version in which it was written; nil in chats of two.
+    package var group: GroupReference?
 
     package init(_ act: Act, text: String = "", writtenAt: Int64, recipient: String? = nil, timer: Int64? = nil) {
         (self.act, self.text, self.writtenAt) = (act, text, writtenAt)
@@ -102,6 +111,7 @@ package struct ChatContent: Equatable, Sendable {
         if let timer { tags.append("timer=\(timer)") }
         switch act {
         case .text: break
+        case .file: tags.append("file=1")
         case .edit(let reference): tags.append("edit=\(reference.text)")
         case .delete(let reference): tags.append("delete=\(reference.text)")
         case .react(let reference, let characters):
@@ -110,7 +120,9 @@ package struct ChatContent: Equatable, Sendable {
         case .received(let ids): tags.append("received=\(Self.list(ids))")
         case .read(let ids): tags.append("read=\(Self.list(ids))")
         case .signal(let kind): tags.append("signal=\(kind)")
+        case .group: break
         }
+        if let group { tags.append("group=\(Self.base64(group.bytes))") }
         return Body(
             kind: hasText ? .text : .tagsOnly, tags: Array(tags.map { "+pawl/" + $0 }.joined(separator: ";").utf8),
             text: Array(text.utf8))
@@ -120,12 +132,17 @@ package struct ChatContent: Equatable, Sendable {
     private var hasText: Bool {
         switch act {
         case .text, .edit: true
-        case .delete, .react, .received, .read, .signal: false
+        case .file, .delete, .react, .received, .read, .signal, .group: false
         }
     }
 
     /// Whether the body has text that people do not see.
-    private var hasHiddenText: Bool { if case .signal = act { true } else { false } }
+    private var hasHiddenText: Bool {
+        switch act {
+        case .signal, .file: true
+        default: false
+        }
+    }
 
     /// Whether a text names a kind of signals.
     package static func isSignalKind(_ text: some StringProtocol) -> Bool {
@@ -135,9 +152,11 @@ package struct ChatContent: Equatable, Sendable {
 
     private static func list(_ ids: [MessageID]) -> String { ids.map(\.name).joined(separator: ",") }
 
-    private static func base64(_ text: String) -> String {
+    private static func base64(_ text: String) -> String { base64(Array(text.utf8)) }
+
+    private static func base64(_ bytes: [UInt8]) -> String {
         var output: [UInt8] = []
-        Base64.encode(Array(text.utf8)[...], into: &output)
+        Base64.encode(bytes[...], into: &output)
         return String(decoding: output, as: UTF8.self)
     }
 
@@ -151,6 +170,10 @@ package struct ChatContent: Equatable, Sendable {
         else { throw .malformed }
         let tags = try Tags(body.tags)
         var acts: [Act] = []
+        if tags["file"] != nil {
+            _ = try FileReference(text)
+            acts.append(.file)
+        }
         if let value = tags["edit"] { acts.append(.edit(try Self.reference(value))) }
         if let value = tags["delete"] { acts.append(.delete(try Self.reference(value))) }
         if let value = tags["react"] {
@@ -166,9 +189,19 @@ package struct ChatContent: Equatable, Sendable {
             guard Self.isSignalKind(value) else { throw .malformed }
             acts.append(.signal(kind: value))
         }
+        let group = try tags["group"].map { value throws(EnvelopeError) in
+            guard let bytes = Base64.decode(value.utf8) else { throw .malformed }
+            return try GroupReference(bytes)
+        }
+        if group != nil, acts.isEmpty, body.kind == .tagsOnly { acts.append(.group) }
         guard acts.count <= 1 else { throw .malformed }
+        switch acts.first {
+        case .received, .read, .signal: guard group == nil else { throw .malformed }
+        default: break
+        }
         self.init(acts.first ?? .text, text: text, writtenAt: now)
         guard hasText == (body.kind == .text), hasText || hasHiddenText || text.isEmpty else { throw .malformed }
+        self.group = group
         if let value = tags["at"] { writtenAt = try Self.number(value) }
         recipient = try tags["to"].map { value throws(EnvelopeError) in try Self.text(value) }
         timer = try tags["timer"].map { value throws(EnvelopeError) in try Self.number(value) }

@@ -1,5 +1,6 @@
 // A message of a chat, as it is stored: one sealed row each, in the transaction of the ratchet step that brought it.
 
+import Devices
 package import Envelope
 package import Protection
 
@@ -23,16 +24,30 @@ package enum DeliveryState: UInt8, Sendable, Comparable {
 
 /// One person's reaction to a message.
 package struct ChatReaction: Equatable, Sendable {
-    /// Whether it is the person's own, or the other person's.
+    /// Whether it is the person's own.
     package var isOwn: Bool
     package var characters: String
+    /// In groups, the member that has reacted; nil for the person, and in chats of two.
+    package var author: AccountID?
 
-    package init(isOwn: Bool, characters: String) { (self.isOwn, self.characters) = (isOwn, characters) }
+    package init(isOwn: Bool, characters: String, author: AccountID? = nil) {
+        (self.isOwn, self.characters, self.author) = (isOwn, characters, author)
+    }
 }
 
-/// A message of a chat with one person.
+extension GroupID {
+    /// The chat of the group.
+    package var chat: AccountID { .room(text) }
+}
+
+extension AccountID {
+    /// The group whose chat this is; nil for the chat with a person.
+    package var group: GroupID? { roomName.flatMap { GroupID($0) } }
+}
+
+/// A message of a chat with one person or of a group.
 package struct ChatMessage: Equatable, Sendable {
-    /// The other person.
+    /// The other person, or the chat of a group.
     package var chat: AccountID
     /// The place in the chat: the order in which messages were stored on this device.
     package var sequence: UInt64
@@ -53,10 +68,19 @@ package struct ChatMessage: Equatable, Sendable {
     package var isDeleted = false
     /// Whether it is known only from an edit, a deletion or a reaction that overtook it. It is not shown.
     package var isAwaited = false
+    /// Whether the text is that of a ``FileReference``. Empty once it was deleted.
+    package var isFile = false
     /// How long the text stays, in seconds; nil for good.
     package var timer: Int64?
     /// At most one of each person.
     package var reactions: [ChatReaction] = []
+    /// In groups, the member that has written it; nil for the person, and in chats of two.
+    package var author: AccountID?
+    /// In groups, what members have confirmed of an own message: ``DeliveryState/received`` or ``DeliveryState/read``.
+    package var receipts: [AccountID: DeliveryState] = [:]
+
+    /// The account that has written it: ``Protection/AccountID/own`` for the person.
+    var owner: AccountID { isOwn ? .own : author ?? chat }
 
     package init(
         chat: AccountID, sequence: UInt64, reference: MessageReference, isOwn: Bool, text: String, writtenAt: Int64,
@@ -67,13 +91,19 @@ package struct ChatMessage: Equatable, Sendable {
         (self.state, self.protection) = (state, protection)
     }
 
+    /// What is sealed for its recipients.
+    var content: ChatContent { ChatContent(isFile ? .file : .text, text: text, writtenAt: writtenAt, timer: timer) }
+
     /// When the text is deleted, in milliseconds since 1970; nil for never.
     package var expiresAt: Int64? { timer.map { storedAt + $0 * 1000 } }
 
-    /// Sets or removes a reaction.
-    mutating func react(isOwn: Bool, with characters: String?) {
-        reactions.removeAll { $0.isOwn == isOwn }
-        if let characters { reactions.append(ChatReaction(isOwn: isOwn, characters: characters)) }
+    /// Sets or removes a reaction of an account, ``Protection/AccountID/own`` for the person.
+    mutating func react(by owner: AccountID, with characters: String?) {
+        let author = owner == .own || chat.group == nil ? nil : owner
+        reactions.removeAll { $0.isOwn == (owner == .own) && $0.author == author }
+        if let characters {
+            reactions.append(ChatReaction(isOwn: owner == .own, characters: characters, author: author))
+        }
     }
 
     /// Removes the text. The row stays, so that a copy that comes later is not shown.
@@ -95,10 +125,16 @@ package struct ChatMessage: Equatable, Sendable {
     ///     form 1 (1 B) | flags (1 B) | state (1 B) | protection (1 B) | device (8 B) | message (8 B) | written (8 B) |
     ///     stored (8 B) | timer (8 B, 0 for none) | reactions (1 B) | each: own (1 B), characters (2 B length) |
     ///     text (2 B length)
+    ///
+    /// The form of messages in groups is 2: each reaction has its author (2 B length, empty for the person), and after
+    /// the text follow
+    ///
+    ///     author (2 B length) | receipts (1 B) | each: member (2 B length), state (1 B)
     package var bytes: [UInt8] {
-        let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited].enumerated()
+        let isGroup = chat.group != nil
+        let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited, isFile].enumerated()
             .reduce(UInt8(0)) { $0 | ($1.element ? 1 << UInt8($1.offset) : 0) }
-        var output: [UInt8] = [1, flags, state.rawValue, protection.rawValue]
+        var output: [UInt8] = [isGroup ? 2 : 1, flags, state.rawValue, protection.rawValue]
         output.append(bigEndian: reference.device.value)
         output.append(bigEndian: reference.message.value)
         for number in [writtenAt, storedAt, timer ?? 0] { output.append(bigEndian: UInt64(bitPattern: number)) }
@@ -106,8 +142,16 @@ package struct ChatMessage: Equatable, Sendable {
         for reaction in reactions {
             output.append(reaction.isOwn ? 1 : 0)
             output.append(field: Array(reaction.characters.utf8))
+            if isGroup { output.append(field: Array((reaction.author?.text ?? "").utf8)) }
         }
         output.append(field: Array(text.utf8))
+        guard isGroup else { return output }
+        output.append(field: Array((author?.text ?? "").utf8))
+        output.append(UInt8(receipts.count))
+        for (member, state) in receipts.sorted(by: { $0.key < $1.key }) {
+            output.append(field: Array(member.text.utf8))
+            output.append(state.rawValue)
+        }
         return output
     }
 
@@ -115,9 +159,10 @@ package struct ChatMessage: Equatable, Sendable {
     package init(chat: AccountID, sequence: UInt64, bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
-        guard form == 1 else { throw .unsupportedVersion(form) }
+        let isGroup = chat.group != nil
+        guard form == (isGroup ? 2 : 1) else { throw .unsupportedVersion(form) }
         let flags = try cursor.byte()
-        guard flags < 32, let state = DeliveryState(rawValue: try cursor.byte()),
+        guard flags < 64, let state = DeliveryState(rawValue: try cursor.byte()),
             let protection = Protection(rawValue: try cursor.byte())
         else { throw .malformed }
         let device = DeviceID(try cursor.uint64())
@@ -128,17 +173,33 @@ package struct ChatMessage: Equatable, Sendable {
         var reactions: [ChatReaction] = []
         for _ in 0..<(try cursor.byte()) {
             let isOwn = try cursor.byte() == 1
-            reactions.append(ChatReaction(isOwn: isOwn, characters: try Self.text(&cursor)))
+            let characters = try Self.text(&cursor)
+            let author = isGroup ? try Self.author(&cursor) : nil
+            reactions.append(ChatReaction(isOwn: isOwn, characters: characters, author: author))
         }
         let text = try Self.text(&cursor)
+        let author = isGroup ? try Self.author(&cursor) : nil
+        var receipts: [AccountID: DeliveryState] = [:]
+        for _ in 0..<(isGroup ? try cursor.byte() : 0) {
+            guard let member = try Self.author(&cursor), let state = DeliveryState(rawValue: try cursor.byte()) else {
+                throw .malformed
+            }
+            receipts[member] = state
+        }
         guard cursor.isAtEnd else { throw .malformed }
         self.init(
             chat: chat, sequence: sequence, reference: reference, isOwn: flags & 1 != 0, text: text,
             writtenAt: writtenAt, storedAt: storedAt, state: state, protection: protection)
         (isVerified, isEdited) = (flags & 2 != 0, flags & 4 != 0)
-        (isDeleted, isAwaited) = (flags & 8 != 0, flags & 16 != 0)
+        (isDeleted, isAwaited, isFile) = (flags & 8 != 0, flags & 16 != 0, flags & 32 != 0)
         self.timer = timer == 0 ? nil : timer
-        self.reactions = reactions
+        (self.reactions, self.author, self.receipts) = (reactions, author, receipts)
+    }
+
+    /// An account; nil for an empty field.
+    private static func author(_ cursor: inout ByteCursor) throws(EnvelopeError) -> AccountID? {
+        let text = try text(&cursor)
+        return text.isEmpty ? nil : AccountID(text: text)
     }
 
     private static func text(_ cursor: inout ByteCursor) throws(EnvelopeError) -> String {
@@ -149,11 +210,11 @@ package struct ChatMessage: Equatable, Sendable {
 
 /// A chat, for lists.
 package struct ChatSummary: Equatable, Sendable {
-    /// The other person.
+    /// The other person, or the chat of a group.
     package var chat: AccountID
     /// The place of its last message.
     package var last: UInt64
-    /// Messages of the other person that the person has not read.
+    /// Messages of others that the person has not read.
     package var unread: Int
     /// How long new texts of the person stay, in seconds; nil for good.
     package var timer: Int64?

@@ -2,12 +2,26 @@
 
 package import Devices
 package import Envelope
-import Protection
+package import Protection
+
+/// The name of a chat.
+package enum ChatName: Hashable, Sendable, ExpressibleByStringLiteral {
+    case person(String)
+    case group(GroupID)
+
+    package init(stringLiteral name: String) { self = .person(name) }
+
+    package var id: AccountID {
+        switch self {
+        case .person(let name): .services(name)
+        case .group(let group): group.chat
+        }
+    }
+}
 
 /// A message to send, or a change of an earlier one.
 package struct SendJob: Sendable {
-    /// The name of the other person.
-    package var user: String
+    package var chat: ChatName
     package var act: ChatContent.Act
     package var text: String
     package var fallback = Fallback.wait
@@ -21,7 +35,11 @@ package struct SendJob: Sendable {
     }
 
     package init(to user: String, _ act: ChatContent.Act = .text, text: String = "") {
-        (self.user, self.act, self.text) = (user, act, text)
+        self.init(in: .person(user), act, text: text)
+    }
+
+    package init(in chat: ChatName, _ act: ChatContent.Act = .text, text: String = "") {
+        (self.chat, self.act, self.text) = (chat, act, text)
     }
 }
 
@@ -54,6 +72,31 @@ package struct ReceivedSignal: Sendable, Equatable {
     package var writtenAt: Int64
 }
 
+/// A change of a group.
+package enum GroupChange: Sendable, Equatable {
+    /// A new group of these people and the person.
+    case create(name: String, metadata: [UInt8], members: [String])
+    case rename(String)
+    case metadata([UInt8])
+    case add([String])
+    /// Removes people; the person alone leaves.
+    case remove([String])
+    /// A moderator, or no longer one.
+    case moderator(String, Bool)
+}
+
+/// A version of a group that is to be published.
+package struct GroupProposal: Sendable, Equatable {
+    package var chain: GroupChain
+    var key: [UInt8]
+    /// The sealed form for the server.
+    package var blob: [UInt8]
+
+    package init(chain: GroupChain, key: [UInt8], blob: [UInt8]) {
+        (self.chain, self.key, self.blob) = (chain, key, blob)
+    }
+}
+
 /// A job. Jobs take effect in their order. The reply goes to the ticket, after the commit.
 package enum MessengerJob: Sendable {
     case send(ticket: UInt64, SendJob)
@@ -83,12 +126,23 @@ package enum MessengerJob: Sendable {
     /// The person has decided about the keys of somebody.
     case decide(ticket: UInt64, String, PeerDecision)
     /// The person has read a chat.
-    case markRead(ticket: UInt64, String)
-    /// New texts to a person stay for a number of seconds; nil for good.
-    case setTimer(ticket: UInt64, String, Int64?)
+    case markRead(ticket: UInt64, ChatName)
+    /// New texts of the person in a chat stay for a number of seconds; nil for good.
+    case setTimer(ticket: UInt64, ChatName, Int64?)
     /// Messages of a chat before a place, the last ones first.
-    case history(ticket: UInt64, String, before: UInt64?, limit: Int)
+    case history(ticket: UInt64, ChatName, before: UInt64?, limit: Int)
     case chats(ticket: UInt64)
+    /// Makes the next version of a group, or a new group, to be published. It changes nothing.
+    ///
+    /// - Parameter base: the group; nil for a new one.
+    case proposeGroup(ticket: UInt64, GroupChange, of: GroupID?)
+    /// A proposed version was published under an id: it counts from now on, and is sent to the members.
+    case publishedGroup(ticket: UInt64, GroupProposal, blob: String)
+    /// A blob was read that a message has named; nil if there is none.
+    ///
+    /// - Parameter hasKeys: whether the published keys of the members that have signed were read for it.
+    case readGroup(ticket: UInt64, GroupReference, [UInt8]?, hasKeys: Bool)
+    case groups(ticket: UInt64)
     /// Whether the transport is authenticated. Requests wait until it is.
     case authenticated(Bool)
     /// Whether envelopes for several devices are sent as one, from now on.
@@ -156,6 +210,14 @@ package enum MessengerRefusal: Error, Sendable, Equatable {
     case noSuchDevice
     /// Nothing is known of this person.
     case unknownUser
+    /// The person is no member of this group.
+    case unknownGroup
+    /// The role of the person does not allow it, or it changes nothing.
+    case notAllowed
+    /// A limit of groups is reached.
+    case groupLimit
+    /// The group was changed by another member at the same time.
+    case groupChanged
 }
 
 /// What became of an envelope from the server.
@@ -189,6 +251,30 @@ package enum MessengerEvent: Sendable {
     /// The person's own list has changed.
     case ownDevices(DeviceList)
     case signal(ReceivedSignal)
+    /// A group is new, or has another version.
+    case group(GroupState)
+    /// A published version of a group has to be read.
+    case groupWanted(GroupReference)
+    /// A version of a group was refused.
+    case groupRefused(GroupReference, GroupRefusal)
+    /// The person has left a group, and a version that another member has made at the same time still has them.
+    case leaveAgain(GroupID)
+}
+
+/// Why a version of a group does not count.
+package enum GroupRefusal: String, Sendable, Equatable {
+    /// The server does not have it, or it is not what its reference names.
+    case unavailable
+    /// It is not signed by the members that it names.
+    case notAuthentic = "not_authentic"
+    /// Another version was made at the same time, and counts.
+    case fork
+    /// Two long branches: only the owner can decide, by one more version.
+    case undecidedFork = "undecided_fork"
+    /// It does not have the person.
+    case notMember = "not_member"
+    /// Too many groups, or too many unread versions.
+    case limit
 }
 
 /// A reply to a ticket, or what the transport is to do, or an event.
@@ -199,6 +285,11 @@ package enum MessengerReply: Sendable {
     case done
     case history([ChatMessage])
     case chats([ChatSummary])
+    case groups([GroupState])
+    case group(GroupState)
+    case proposal(GroupProposal)
+    /// The published keys of these people have to be read first.
+    case keysNeeded([String])
     case event(MessengerEvent)
     case attempt(Attempt)
 }

@@ -81,8 +81,16 @@ extension MessengerParticipants {
     mutating func sealWaiting(_ chat: AccountID, _ now: Timestamp, _ unit: inout Unit) throws {
         guard let sequences = memory.waiting[chat], try isReady(chat) else { return }
         for sequence in sequences {
-            guard var message = try message(chat, sequence) else { continue }
-            stopWaiting(message, &unit)
+            stopWaiting(sequence, for: chat, &unit)
+            let reference = MessageReference(device: own.id, message: MessageID(sequence))
+            guard var message = try message(reference) else {
+                try sealNotice(sequence, for: chat, now, &unit)
+                continue
+            }
+            if message.chat.group != nil {
+                try sealWaiting(message, for: chat, now, &unit)
+                continue
+            }
             if !message.isDeleted { try seal(message, now, &unit) }
             message.state = memory.open[sequence] == nil ? .sent : .queued
             try put(message, &unit)
@@ -170,6 +178,7 @@ extension MessengerParticipants {
         try begin(with: [keys], in: own.deviceList, &unit)
         memory.checked[.own] = own.deviceList.versions.count
         try announce(now, &unit)
+        try sealGroups(for: keys.id, now, &unit)
     }
 
     /// Removes a lost device from the account's list.

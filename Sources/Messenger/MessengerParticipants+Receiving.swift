@@ -104,15 +104,32 @@ extension MessengerParticipants {
         if case .signal(let kind) = content.act {
             return receive(content, kind, of: envelope.sender, from: isOwn ? account : owner.name, now, &unit)
         }
+        let reference = MessageReference(device: envelope.sender, message: envelope.messageID)
+        if let group = content.group {
+            return try receive(content, in: group, reference, from: owner, now, &unit)
+        }
         // A copy of the person's other device names the chat.
         guard !isOwn || content.recipient != nil else { throw OpenError(reason: .malformed) }
         let chat = isOwn ? AccountID.services(content.recipient ?? account) : owner
-        let reference = MessageReference(device: envelope.sender, message: envelope.messageID)
         switch content.act {
-        case .text: try receive(content, reference, in: chat, isOwn: isOwn, now, &unit)
+        case .text, .file, .edit, .delete, .react: try receive(content, reference, in: chat, from: owner, now, &unit)
+        case .received(let ids): if !isOwn { try take(ids, isRead: false, from: chat, &unit) }
+        case .read(let ids):
+            if isOwn { try readElsewhere(ids, in: chat, &unit) } else { try take(ids, isRead: true, from: chat, &unit) }
+        case .signal, .group: break
+        }
+    }
+
+    /// Takes what changes the history of a chat.
+    mutating func receive(
+        _ content: ChatContent, _ reference: MessageReference, in chat: AccountID, from owner: AccountID,
+        _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        switch content.act {
+        case .text, .file: try receiveText(content, reference, in: chat, from: owner, now, &unit)
         case .edit(let target):
             try change(target, in: chat, by: owner, isAuthor: true, now, &unit) { message in
-                guard !message.isDeleted else { return }
+                guard !message.isDeleted, !message.isFile else { return }
                 (message.text, message.isEdited) = (content.text, true)
             }
         case .delete(let target):
@@ -120,12 +137,9 @@ extension MessengerParticipants {
         case .react(let target, let characters):
             try change(target, in: chat, by: owner, isAuthor: false, now, &unit) { message in
                 guard !message.isDeleted else { return }
-                message.react(isOwn: isOwn, with: characters)
+                message.react(by: owner, with: characters)
             }
-        case .received(let ids): if !isOwn { try take(ids, isRead: false, from: chat, &unit) }
-        case .read(let ids):
-            if isOwn { try readElsewhere(ids, in: chat, &unit) } else { try take(ids, isRead: true, from: chat, &unit) }
-        case .signal: break
+        case .received, .read, .signal, .group: break
         }
     }
 
@@ -144,15 +158,16 @@ extension MessengerParticipants {
         report(.signal(signal), &unit)
     }
 
-    private mutating func receive(
-        _ content: ChatContent, _ reference: MessageReference, in chat: AccountID, isOwn: Bool, _ now: Timestamp,
-        _ unit: inout Unit
+    private mutating func receiveText(
+        _ content: ChatContent, _ reference: MessageReference, in chat: AccountID, from owner: AccountID,
+        _ now: Timestamp, _ unit: inout Unit
     ) throws {
+        let isOwn = owner == .own
         if var known = try message(reference) {
-            guard known.isAwaited, known.chat == chat, known.isOwn == isOwn else { throw OpenError(reason: .copy) }
+            guard known.isAwaited, known.chat == chat, known.owner == owner else { throw OpenError(reason: .copy) }
             // An edit, a deletion or a reaction has overtaken it.
             known.isAwaited = false
-            if !known.isEdited, !known.isDeleted { known.text = content.text }
+            if !known.isEdited, !known.isDeleted { (known.text, known.isFile) = (content.text, content.act == .file) }
             (known.writtenAt, known.timer) = (content.writtenAt, content.timer)
             try put(known, &unit)
             try setTimer(of: known, &unit)
@@ -162,11 +177,12 @@ extension MessengerParticipants {
                 chat: chat, sequence: ids.next(in: .only, at: now), reference: reference, isOwn: isOwn,
                 text: content.text, writtenAt: content.writtenAt, storedAt: now.wall,
                 state: isOwn ? .sent : .received, protection: .device)
-            message.timer = content.timer
-            message.isVerified = own.peer(chat)?.isVerified ?? false
+            (message.timer, message.isFile) = (content.timer, content.act == .file)
+            if chat.group != nil, !isOwn { message.author = owner }
+            message.isVerified = own.peer(isOwn ? chat : owner)?.isVerified ?? false
             try insert(message, isUnread: !isOwn, &unit)
         }
-        if !isOwn { try confirm([reference.message], isRead: false, to: chat, now, &unit) }
+        if !isOwn { try confirm([reference.message], isRead: false, to: owner, now, &unit) }
     }
 
     /// Changes the message that a reference names. One that has not come yet is stored as awaited.
@@ -177,7 +193,7 @@ extension MessengerParticipants {
         _ unit: inout Unit, _ body: (inout ChatMessage) -> Void
     ) throws {
         if var message = try message(target) {
-            guard message.chat == chat, !isAuthor || message.isOwn == (owner == .own) else {
+            guard message.chat == chat, !isAuthor || message.owner == owner else {
                 throw OpenError(reason: .notAuthentic)
             }
             body(&message)
@@ -186,7 +202,7 @@ extension MessengerParticipants {
             return
         }
         let author = target.device == own.id ? .own : own.owner(of: target.device)
-        guard let author, author == .own || author == chat, !isAuthor || author == owner else {
+        guard let author, author == .own || author == chat || chat.group != nil, !isAuthor || author == owner else {
             throw OpenError(reason: .notAuthentic)
         }
         // Every message of this device is stored.
@@ -195,6 +211,7 @@ extension MessengerParticipants {
             chat: chat, sequence: ids.next(in: .only, at: now), reference: target, isOwn: author == .own, text: "",
             writtenAt: now.wall, storedAt: now.wall, state: author == .own ? .sent : .received, protection: .device)
         message.isAwaited = true
+        if chat.group != nil, author != .own { message.author = author }
         body(&message)
         try insert(message, isUnread: false, &unit)
     }
@@ -207,9 +224,8 @@ extension MessengerParticipants {
         for id in ids {
             for device in own.deviceList.current {
                 guard var message = try message(MessageReference(device: device.id, message: id)), message.isOwn,
-                    message.chat == chat, message.state < state, message.protection == .device
+                    message.protection == .device, note(state, of: chat, on: &message)
                 else { continue }
-                message.state = state
                 try put(message, &unit)
                 report(.changed(message), &unit)
             }
@@ -217,17 +233,20 @@ extension MessengerParticipants {
     }
 
     /// Marks a chat as read, and confirms that to the other person and to the person's other devices.
-    mutating func markRead(_ user: String, _ now: Timestamp, _ unit: inout Unit) throws {
-        let chat = AccountID.services(user)
+    mutating func markRead(_ name: ChatName, _ now: Timestamp, _ unit: inout Unit) throws {
+        let chat = name.id
         var summary = summary(chat)
         guard summary.unread > 0 else { return }
         let rows = try unread(summary)
         summary.unread = 0
         try put(summary, &unit)
-        let ids = rows.map(\.reference.message)
-        for start in stride(from: 0, to: ids.count, by: ChatContent.receiptLimit) {
-            let part = Array(ids[start..<min(start + ChatContent.receiptLimit, ids.count)])
-            try confirm(part, isRead: true, to: chat, now, &unit)
+        // In a group each member gets the receipts of its own messages.
+        for (author, rows) in Dictionary(grouping: rows, by: \.owner).sorted(by: { $0.key < $1.key }) {
+            let ids = rows.map(\.reference.message)
+            for start in stride(from: 0, to: ids.count, by: ChatContent.receiptLimit) {
+                let part = Array(ids[start..<min(start + ChatContent.receiptLimit, ids.count)])
+                try confirm(part, isRead: true, to: author, now, &unit)
+            }
         }
     }
 

@@ -23,7 +23,7 @@ extension MessengerParticipants {
         return (AccountID(text: String(name[..<space])), sequence)
     }
 
-    private mutating func sealed(_ kind: RecordKind, _ name: String, _ bytes: [UInt8]) throws -> StoreChange {
+    mutating func sealed(_ kind: RecordKind, _ name: String, _ bytes: [UInt8]) throws -> StoreChange {
         let value = try sealer.seal(bytes, label: Self.label(kind, name), random: &vault.random)
         return .putRecord(RecordRow(kind: kind, name: name, value: value))
     }
@@ -31,7 +31,7 @@ extension MessengerParticipants {
     // MARK: Messages
 
     /// A row with the changes of the open batch.
-    private func record(_ kind: RecordKind, _ name: String) throws -> RecordRow? {
+    func record(_ kind: RecordKind, _ name: String) throws -> RecordRow? {
         try memory.rows[kind, name] ?? vault.store.record(kind, name: name)
     }
 
@@ -106,15 +106,18 @@ extension MessengerParticipants {
 
     // MARK: Waiting for keys
 
-    mutating func wait(_ message: ChatMessage, _ unit: inout Unit) {
-        append(.putRecord(RecordRow(kind: .chatWaiting, name: message.name, value: [])), &unit)
-        memory.waiting[message.chat, default: []].append(message.sequence)
+    /// Notes that a message, or the notice of a group, waits for the keys of a person.
+    mutating func wait(_ sequence: UInt64, for person: AccountID, _ unit: inout Unit) {
+        let name = ChatMessage.name(person, sequence)
+        append(.putRecord(RecordRow(kind: .chatWaiting, name: name, value: [])), &unit)
+        memory.waiting[person, default: []].append(sequence)
+        report(.keysWanted(person.name), &unit)
     }
 
-    mutating func stopWaiting(_ message: ChatMessage, _ unit: inout Unit) {
-        append(.removeRecord(.chatWaiting, name: message.name), &unit)
-        memory.waiting[message.chat]?.removeAll { $0 == message.sequence }
-        if memory.waiting[message.chat]?.isEmpty == true { memory.waiting[message.chat] = nil }
+    mutating func stopWaiting(_ sequence: UInt64, for person: AccountID, _ unit: inout Unit) {
+        append(.removeRecord(.chatWaiting, name: ChatMessage.name(person, sequence)), &unit)
+        memory.waiting[person]?.removeAll { $0 == sequence }
+        if memory.waiting[person]?.isEmpty == true { memory.waiting[person] = nil }
     }
 
     // MARK: History
@@ -122,10 +125,10 @@ extension MessengerParticipants {
     /// Replies with messages of a chat, in their order, after the commit: so they include those of the same batch.
     ///
     /// - Parameter before: a place; nil for the end of the chat.
-    mutating func history(_ user: String, before: UInt64?, limit: Int, _ ticket: UInt64, _ unit: inout Unit) {
+    mutating func history(_ chat: ChatName, before: UInt64?, limit: Int, _ ticket: UInt64, _ unit: inout Unit) {
         unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
         unit.onCommit { state, replies, _ in
-            let messages = try? state.messages(with: .services(user), before: before, limit: limit)
+            let messages = try? state.messages(with: chat.id, before: before, limit: limit)
             replies.append(
                 AddressedReply(
                     connection: ConnectionID(ticket),

@@ -27,14 +27,17 @@ extension MessengerParticipants {
 
     private mutating func send(_ job: SendJob, _ now: Timestamp, _ unit: inout Unit) throws -> ChatMessage {
         guard job.text.utf8.count <= ChatContent.textLimit else { throw MessengerRefusal.tooLong }
-        let chat = AccountID.services(job.user)
+        let chat = job.chat.id
         let id = MessageID(ids.next(in: .only, at: now))
+        if let group = chat.group { try checkMembership(in: group) }
         switch job.act {
-        case .text: return try sendText(job, chat, id, now, &unit)
+        case .text, .file: return try sendText(job, chat, id, now, &unit)
         case .edit(let reference), .delete(let reference):
             guard let message = try message(reference), message.chat == chat, message.isOwn, !message.isDeleted else {
                 throw MessengerRefusal.unknownMessage
             }
+            // A file is deleted, and not edited.
+            if case .edit = job.act, message.isFile { throw MessengerRefusal.unknownMessage }
             return try change(message, job, id, now, &unit)
         case .react(let reference, let characters):
             guard let message = try message(reference), message.chat == chat, !message.isDeleted else {
@@ -44,7 +47,7 @@ extension MessengerParticipants {
                 throw MessengerRefusal.tooLong
             }
             return try change(message, job, id, now, &unit)
-        case .received, .read, .signal: throw MessengerRefusal.unknownMessage
+        case .received, .read, .signal, .group: throw MessengerRefusal.unknownMessage
         }
     }
 
@@ -55,20 +58,25 @@ extension MessengerParticipants {
             chat: chat, sequence: id.value, reference: MessageReference(device: own.id, message: id), isOwn: true,
             text: job.text, writtenAt: now.wall, storedAt: now.wall, state: .queued, protection: .device)
         message.timer = summary(chat).timer
-        if try isReady(chat), memory.waiting[chat] == nil {
+        if job.act == .file {
+            guard (try? FileReference(job.text)) != nil else { throw MessengerRefusal.tooLong }
+            message.isFile = true
+        }
+        if let group = chat.group {
+            try seal(&message, in: group, now, &unit)
+        } else if try isReady(chat), memory.waiting[chat] == nil {
             message.isVerified = own.peer(chat)?.isVerified ?? false
             try seal(message, now, &unit)
             if memory.open[message.sequence] == nil { message.state = .sent }
         } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .refuse {
             throw MessengerRefusal.keysMissing
-        } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .plaintext {
+        } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .plaintext, !message.isFile {
             message.protection = .plaintext
             message.timer = nil
-            try enqueue(.plaintext(user: job.user, message: id), now, &unit)
+            try enqueue(.plaintext(user: chat.name, message: id), now, &unit)
         } else {
             message.state = .waiting
-            wait(message, &unit)
-            report(.keysWanted(job.user), &unit)
+            wait(message.sequence, for: chat, &unit)
         }
         try insert(message, isUnread: false, &unit)
         return message
@@ -82,15 +90,20 @@ extension MessengerParticipants {
         switch job.act {
         case .edit: (message.text, message.isEdited) = (job.text, true)
         case .delete: message.delete()
-        case .react(_, let characters): message.react(isOwn: true, with: characters)
-        case .text, .received, .read, .signal: break
+        case .react(_, let characters): message.react(by: .own, with: characters)
+        case .text, .file, .received, .read, .signal, .group: break
         }
         try put(message, &unit)
         report(.changed(message), &unit)
         // Its text is sealed when the keys have come, as it is then.
         if original.state == .waiting { return message }
+        let content = ChatContent(job.act, text: job.text, writtenAt: now.wall)
+        if let group = message.chat.group {
+            try seal(content, id, about: message, in: group, now, &unit)
+            return message
+        }
         guard try isReady(message.chat) else { throw MessengerRefusal.keysMissing }
-        try seal(ChatContent(job.act, text: job.text, writtenAt: now.wall), id, in: message.chat, nil, now, &unit)
+        try seal(content, id, in: message.chat, nil, now, &unit)
         return message
     }
 
@@ -118,9 +131,7 @@ extension MessengerParticipants {
 
     /// Seals the text of a message.
     mutating func seal(_ message: ChatMessage, _ now: Timestamp, _ unit: inout Unit) throws {
-        let content = ChatContent(
-            .text, text: message.text, writtenAt: message.writtenAt, timer: message.timer)
-        try seal(content, message.reference.message, in: message.chat, message.sequence, now, &unit)
+        try seal(message.content, message.reference.message, in: message.chat, message.sequence, now, &unit)
         try raiseLatch(message.chat, now, &unit)
     }
 
@@ -132,11 +143,7 @@ extension MessengerParticipants {
         _ unit: inout Unit
     ) throws {
         let recipients = try recipients(in: chat)
-        if let news = own.news(for: chat, &unit.changes) {
-            let others = recipients.filter { own.deviceList.identity(of: $0.device) == nil }
-            let control = MessageID(ids.next(in: .only, at: now))
-            for recipient in others { try seal(news.body, control, for: [recipient], chat, nil, now, &unit) }
-        }
+        try sealNews(for: chat, recipients, now, &unit)
         var copy = content
         copy.recipient = chat.name
         if sendsSeveral, recipients.count > 1 {
@@ -148,7 +155,17 @@ extension MessengerParticipants {
         }
     }
 
-    private mutating func recipients(in chat: AccountID) throws -> [OwnDevice.Recipient] {
+    /// Seals the person's device list for devices that have an older version of it.
+    mutating func sealNews(
+        for person: AccountID, _ recipients: [OwnDevice.Recipient], _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        guard let news = own.news(for: person, &unit.changes) else { return }
+        let others = recipients.filter { own.deviceList.identity(of: $0.device) == nil }
+        let id = MessageID(ids.next(in: .only, at: now))
+        for recipient in others { try seal(news.body, id, for: [recipient], person, nil, now, &unit) }
+    }
+
+    mutating func recipients(in chat: AccountID) throws -> [OwnDevice.Recipient] {
         guard chat == .services(account) else { return try own.recipients(of: chat, in: vault) }
         return try own.deviceList.current.compactMap { listed in
             guard listed.id != own.id, let box = try own.sessions(with: listed.id, in: vault),
@@ -169,6 +186,13 @@ extension MessengerParticipants {
             let isOwn = own.deviceList.identity(of: recipient.device) != nil
             return Attempt.Recipient(user: isOwn ? account : chat.name, device: recipient.device)
         }
+        try enqueue(envelope, names, id, sequence, expires: expires, now, &unit)
+    }
+
+    mutating func enqueue(
+        _ envelope: Envelope, _ names: [Attempt.Recipient], _ id: MessageID, _ sequence: UInt64?,
+        expires: Int64? = nil, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
         try enqueue(
             .envelope(envelope.bytes, to: names, message: id, sequence: sequence, expires: expires), now, &unit)
     }

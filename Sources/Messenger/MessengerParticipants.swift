@@ -51,6 +51,11 @@ package struct MessengerParticipants: VaultHolding {
         var checked: [AccountID: Int] = [:]
         /// Chats whose latch is up, uncommitted ones included.
         var latched: Set<AccountID> = []
+        var groups: [GroupID: GroupState] = [:]
+        /// Versions of groups that have to be read, with the numbers of their rows.
+        var wantedGroups: [GroupReference: UInt64] = [:]
+        /// Messages that wait for such versions, in their order.
+        var held: [HeldMessage] = []
         /// When the text of a message is deleted, by time.
         var expiries: [(at: Int64, chat: AccountID, sequence: UInt64)] = []
         /// The account's keys as they are published.
@@ -120,6 +125,7 @@ package struct MessengerParticipants: VaultHolding {
             let (chat, sequence) = try Self.place(String(row.name.dropFirst(17)))
             memory.expiries.append((Int64(at), chat, sequence))
         }
+        for row in try store.records(.chatGroup) { try loadGroup(row) }
         if let row = try store.record(.ownDevices, name: Self.publishedRecord) {
             memory.published = try PublishedKeys(row.value)
         }
@@ -133,7 +139,7 @@ package struct MessengerParticipants: VaultHolding {
         for id in memory.summaries.values.map(\.last) { noteUsed(id) }
     }
 
-    private mutating func noteUsed(_ id: UInt64) {
+    mutating func noteUsed(_ id: UInt64) {
         if id > ids.highest { ids = IDSequence(vault.sharding, after: id) }
     }
 
@@ -212,7 +218,7 @@ package struct MessengerParticipants: VaultHolding {
             perform(ticket, now, &unit) { state, unit in try state.markRead(user, now, &unit) }
         case .setTimer(let ticket, let user, let seconds):
             perform(ticket, now, &unit) { state, unit in
-                var summary = state.summary(.services(user))
+                var summary = state.summary(user.id)
                 summary.timer = seconds
                 try state.put(summary, &unit)
             }
@@ -221,6 +227,18 @@ package struct MessengerParticipants: VaultHolding {
         case .chats(let ticket):
             let list = memory.summaries.values.sorted { $0.last > $1.last }
             unit.reply = (ConnectionID(ticket), .chats(list))
+        case .proposeGroup(let ticket, let change, let base):
+            answer(ticket, now, &unit) { state, _ in .proposal(try state.propose(change, of: base)) }
+        case .publishedGroup(let ticket, let proposal, let blob):
+            answer(ticket, now, &unit) { state, unit in
+                .group(try state.published(proposal, blob, now, &unit))
+            }
+        case .readGroup(let ticket, let reference, let bytes, let hasKeys):
+            answer(ticket, now, &unit) { state, unit in
+                try state.read(reference, bytes, hasKeys, now, &unit)
+            }
+        case .groups(let ticket):
+            unit.reply = (ConnectionID(ticket), .groups(memory.groups.values.sorted { $0.id < $1.id }))
         case .sendsSeveral(let isOn): sendsSeveral = isOn
         case .authenticated(let isAuthenticated): queue.setSession(account, present: isAuthenticated)
         case .attempted(let id, let lease, let end, let random):
@@ -233,11 +251,21 @@ package struct MessengerParticipants: VaultHolding {
     private mutating func perform(
         _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit, _ body: (inout Self, inout Unit) throws -> Void
     ) {
+        answer(ticket, now, &unit) { state, unit in
+            try body(&state, &unit)
+            return .done
+        }
+    }
+
+    /// Does a job that is done or refused as a whole, and has a reply of its own.
+    private mutating func answer(
+        _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit,
+        _ body: (inout Self, inout Unit) throws -> MessengerReply
+    ) {
         unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
         let before = checkpoint()
         do {
-            try body(&self, &unit)
-            unit.reply = (ConnectionID(ticket), .done)
+            unit.reply = (ConnectionID(ticket), try body(&self, &unit))
         } catch {
             goBack(to: before, now, &unit)
             unit.reply = (ConnectionID(ticket), .refused((error as? MessengerRefusal) ?? .notCommitted))

@@ -45,7 +45,7 @@ public struct TransportCreationRequest: Sendable {
 public enum CypherMessengerError: Error, Sendable, Hashable {
     /// The history could not be written or read; nothing has changed.
     case storage(String)
-    /// The text has more than 60,000 bytes.
+    /// The text has more than 60,000 bytes, or a file more than 100 MiB; or its name or type is none or too long.
     case tooLong
     /// The other person has no keys, and an unprotected message is not allowed.
     case keysMissing
@@ -61,6 +61,20 @@ public enum CypherMessengerError: Error, Sendable, Hashable {
     case unknownUser
     /// The server could not be asked whether the account exists. Register again later.
     case registrationIncomplete(String)
+    /// A file of this device cannot be read or written.
+    case fileFailed(String)
+    /// The transport does not have this call, and groups and files need it.
+    case unsupportedCall(String)
+    /// The server did not do what has to be done at once. Try again later.
+    case serverFailed(String)
+    /// This device does not know the group, or the person is no member.
+    case unknownGroup
+    /// The person's role in the group does not allow it, it changes nothing, or this device is not adopted.
+    case notAllowed
+    /// Too many members, changes or groups, or a name that is too long.
+    case groupLimit
+    /// Other members have changed the group again and again meanwhile.
+    case groupChanged
 
     init(_ refusal: MessengerRefusal) {
         switch refusal {
@@ -72,6 +86,10 @@ public enum CypherMessengerError: Error, Sendable, Hashable {
         case .notAuthentic: self = .notAuthentic
         case .noSuchDevice: self = .noSuchDevice
         case .unknownUser: self = .unknownUser
+        case .unknownGroup: self = .unknownGroup
+        case .notAllowed: self = .notAllowed
+        case .groupLimit: self = .groupLimit
+        case .groupChanged: self = .groupChanged
         }
     }
 }
@@ -97,6 +115,10 @@ public protocol CypherMessengerEventHandler: P2PEventHandler {
     func onMessageLoss(from username: Username, count: Int) async
     /// An unprotected text under the name of a person with a protected chat was not shown.
     func onWithheldMessage(from username: Username) async
+    /// The person was added to a group, or its name, members or roles have changed.
+    func onGroupChange(_ group: GroupChatSummary) async
+    /// A version of a group cannot be read, or was refused. Messages under it are not shown.
+    func onGroupChatUnavailable(_ group: GroupChatId, reason: String) async
 }
 
 extension CypherMessengerEventHandler {
@@ -118,6 +140,10 @@ extension CypherMessengerEventHandler {
     public func onMessageLoss(from username: Username, count: Int) async {}
     /// Does nothing.
     public func onWithheldMessage(from username: Username) async {}
+    /// Does nothing.
+    public func onGroupChange(_ group: GroupChatSummary) async {}
+    /// Does nothing.
+    public func onGroupChatUnavailable(_ group: GroupChatId, reason: String) async {}
 }
 
 /// A person's messenger on one device.
@@ -136,6 +162,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     let peers: PeerCache
     let p2p: P2PConnections
     let signals = ChangeSignals()
+    let groupReads = GroupReads()
     private let handler: any CypherMessengerEventHandler
     private let events: AsyncStream<MessengerEvent>.Continuation
     private let tasks = Mutex<[Task<Void, Never>]>([])
@@ -257,6 +284,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         authenticationChanged(to: transport.authenticated)
         try await register()
         for message in try await engine.read(\.waitingUsers) { want(keysOf: message) }
+        for reference in try await engine.read(\.wantedGroups) { want(reference) }
         watch()
     }
 
@@ -305,6 +333,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         for task in tasks.withLock({ $0 }) + reading.withLock({ $0.values.compactMap(\.task) }) { task.cancel() }
         events.finish()
         signals.close()
+        groupReads.close()
         p2p.close()
         callRouter.close()
         engine.close()
@@ -323,7 +352,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     /// All chats with messages, the last one first.
     public func listPrivateChats() async throws -> [PrivateChatSummary] {
         guard case .chats(let chats) = try await perform({ .chats(ticket: $0) }) else { return [] }
-        return chats.map { PrivateChatSummary($0) }
+        return chats.filter { $0.chat.group == nil }.map { PrivateChatSummary($0) }
     }
 
     /// ``listPrivateChats()`` now and after each change.
@@ -576,7 +605,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     /// Reads the published keys of a person once.
     ///
     /// - Throws: ``MessengerRefusal`` if there are none, or if they are not authentic.
-    private func readKeys(of user: String, begins: Bool = true) async throws {
+    func readKeys(of user: String, begins: Bool = true) async throws {
         var bytes: [UInt8]?
         do {
             bytes = try await transport.readKeyBundle(forUsername: Username(user)).bytes
@@ -593,12 +622,23 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     private func handle(_ event: MessengerEvent) async {
         switch event {
         case .message(let message):
-            signals.notify(.chat(Username(message.chat.name)))
-            await handler.onCreateChatMessage(AnyChatMessage(message))
+            let message = AnyChatMessage(message)
+            signals.notify(of: message)
+            await handler.onCreateChatMessage(message)
         case .changed(let message):
-            signals.notify(.chat(Username(message.chat.name)))
-            await handler.onMessageChange(AnyChatMessage(message))
-        case .chat: signals.notify(.chats)
+            let message = AnyChatMessage(message)
+            signals.notify(of: message)
+            await handler.onMessageChange(message)
+        case .chat(let chat): signals.notify(chat.chat.group == nil ? .chats : .groups)
+        case .group(let group):
+            signals.notify(.groups)
+            await handler.onGroupChange(GroupChatSummary(group, nil, own: username))
+        case .groupWanted(let reference): want(reference)
+        case .groupRefused(let reference, let refusal):
+            await handler.onGroupChatUnavailable(GroupChatId(reference.group), reason: refusal.rawValue)
+        case .leaveAgain(let group):
+            // Another change was made at the same time and counts, so the person is still a member.
+            Task { [weak self, username] in _ = try? await self?.change(.remove([username.raw]), of: group) }
         case .peer(.keysExchanged(let name)): await handler.onKeysExchanged(with: Username(name.name))
         case .peer(.changed(let name)): await handler.onContactIdentityChange(of: Username(name.name))
         case .peer: break
@@ -612,6 +652,10 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             await handler.onDevicesChange(self)
         case .signal(let signal): await signalHandlers.withLock { $0[signal.kind] }?(signal)
         }
+    }
+
+    func reportUnavailable(_ reference: GroupReference, _ error: CypherMessengerError) async {
+        await handler.onGroupChatUnavailable(GroupChatId(reference.group), reason: "\(error)")
     }
 
     // MARK: Signals

@@ -8,6 +8,8 @@ final class ChangeSignals: Sendable {
     enum Scope: Hashable, Sendable {
         case chats
         case chat(Username)
+        case groups
+        case group(GroupChatId)
         case devices
     }
 
@@ -23,6 +25,9 @@ final class ChangeSignals: Sendable {
         let signals = state.withLock { $0.readers.values.filter { $0.scope == scope }.map(\.signal) }
         for signal in signals { signal.yield() }
     }
+
+    /// Tells the readers of the messages of a chat.
+    func notify(of message: AnyChatMessage) { notify(message.group.map { .group($0) } ?? .chat(message.chat)) }
 
     func close() {
         let signals = state.withLock { state in

@@ -247,7 +247,9 @@ extension MessengerJob {
             .receivePlaintext(let ticket, _, _, _),
             .receipt(let ticket, _, _, _), .keys(let ticket, _, _, _), .found(let ticket), .join(let ticket, _),
             .adopt(let ticket, _), .revoke(let ticket, _), .decide(let ticket, _, _), .markRead(let ticket, _),
-            .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket):
+            .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket),
+            .proposeGroup(let ticket, _, _), .publishedGroup(let ticket, _, _), .readGroup(let ticket, _, _, _),
+            .groups(let ticket):
             ticket
         case .authenticated, .sendsSeveral, .attempted, .tick: nil
         }

@@ -30,18 +30,29 @@ public struct AnyChatMessage: Hashable, Sendable, Identifiable {
         public let isOwn: Bool
         /// Its characters.
         public let text: String
+        /// In groups, the member that has reacted; nil for the person, and in private chats.
+        public let username: Username?
     }
 
     /// The id of a message: 32 hexadecimal digits, the same on all devices.
     public let id: String
     /// The id by which the server knows it.
     public let remoteId: String
-    /// The other person of the chat.
+    /// The other person of the chat; the id of a group for its messages.
     public let chat: Username
+    /// The group of the message; nil in private chats.
+    public let group: GroupChatId?
+    /// The person that has written it; nil for an own message.
+    public let sender: Username?
+    /// In groups, how far each member has confirmed an own message: `received` or `read`. ``state`` is that of the last.
+    public let receipts: [Username: State]
     /// Whether the person has written it, on this device or on another.
     public let isOwn: Bool
-    /// The text; empty if it was deleted.
+    /// The text; empty if it was deleted, and for a file.
     public let text: String
+    /// The file that it names; nil for a text, and if it was deleted.
+    public var attachment: ChatAttachment? { file.map { ChatAttachment($0) } }
+    let file: FileReference?
     /// When it was written, by its sender's clock, in milliseconds since 1970.
     public let sentDate: Int64
     /// How far it has come.
@@ -63,10 +74,29 @@ public struct AnyChatMessage: Hashable, Sendable, Identifiable {
 
     init(_ message: ChatMessage) {
         (id, remoteId) = (message.reference.text, message.reference.message.name)
-        (chat, isOwn, text) = (Username(message.chat.name), message.isOwn, message.text)
+        group = message.chat.group.map { GroupChatId($0) }
+        (chat, isOwn) = (Username(group?.raw ?? message.chat.name), message.isOwn)
+        file = message.isFile ? try? FileReference(message.text) : nil
+        text = message.isFile ? "" : message.text
+        sender = message.isOwn ? nil : Username((message.author ?? message.chat).name)
         sentDate = message.writtenAt
-        state =
-            switch message.state {
+        state = State(message.state)
+        receipts = Dictionary(
+            message.receipts.map { (Username($0.key.name), State($0.value)) }, uniquingKeysWith: { first, _ in first })
+        (isEncrypted, isVerified) = (message.protection == .device, message.isVerified)
+        (isEdited, isDeleted) = (message.isEdited, message.isDeleted)
+        reactions = message.reactions.map { reaction in
+            Reaction(
+                isOwn: reaction.isOwn, text: reaction.characters, username: reaction.author.map { Username($0.name) })
+        }
+        (destructionTimer, order) = (message.timer, message.sequence)
+    }
+}
+
+extension AnyChatMessage.State {
+    init(_ state: DeliveryState) {
+        self =
+            switch state {
             case .waiting: .waiting
             case .queued: .undelivered
             case .sent: .sent
@@ -74,10 +104,6 @@ public struct AnyChatMessage: Hashable, Sendable, Identifiable {
             case .read: .read
             case .failed: .failed
             }
-        (isEncrypted, isVerified) = (message.protection == .device, message.isVerified)
-        (isEdited, isDeleted) = (message.isEdited, message.isDeleted)
-        reactions = message.reactions.map { Reaction(isOwn: $0.isOwn, text: $0.characters) }
-        (destructionTimer, order) = (message.timer, message.sequence)
     }
 }
 
@@ -139,14 +165,14 @@ public struct PrivateChat: Sendable {
     }
 
     private func reference(_ message: AnyChatMessage) throws -> MessageReference {
-        guard message.chat == username, let reference = MessageReference(message.id) else {
+        guard message.group == nil, message.chat == username, let reference = MessageReference(message.id) else {
             throw CypherMessengerError.unknownMessage
         }
         return reference
     }
 
-    private func send(_ job: SendJob) async throws -> AnyChatMessage {
-        let reply = try await messenger.perform(sealingFor: job.user) { .send(ticket: $0, job) }
+    func send(_ job: SendJob) async throws -> AnyChatMessage {
+        let reply = try await messenger.perform(sealingFor: username.raw) { .send(ticket: $0, job) }
         guard case .accepted(let message) = reply else {
             throw CypherMessengerError.unknownMessage
         }
@@ -160,7 +186,7 @@ public struct PrivateChat: Sendable {
     ///   - limit: at most 200.
     public func messages(before order: UInt64? = nil, limit: Int = 50) async throws -> [AnyChatMessage] {
         let reply = try await messenger.perform {
-            .history(ticket: $0, username.raw, before: order, limit: limit)
+            .history(ticket: $0, .person(username.raw), before: order, limit: limit)
         }
         guard case .history(let messages) = reply else { return [] }
         return messages.map { AnyChatMessage($0) }
@@ -176,7 +202,7 @@ public struct PrivateChat: Sendable {
 
     /// Marks all messages as read, and confirms that to the other person.
     public func markAsRead() async throws {
-        _ = try await messenger.perform { .markRead(ticket: $0, username.raw) }
+        _ = try await messenger.perform { .markRead(ticket: $0, .person(username.raw)) }
     }
 
     /// New texts of the person are deleted on both sides after a time, which begins on each side when it stores them.
@@ -184,7 +210,7 @@ public struct PrivateChat: Sendable {
     /// - Parameter seconds: nil for texts that stay.
     public func setDestructionTimer(_ seconds: Int64?) async throws {
         let seconds = seconds.map { min(max($0, 1), 999_999_999) }
-        _ = try await messenger.perform { .setTimer(ticket: $0, username.raw, seconds) }
+        _ = try await messenger.perform { .setTimer(ticket: $0, .person(username.raw), seconds) }
     }
 
     // MARK: Keys

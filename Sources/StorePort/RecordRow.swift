@@ -43,6 +43,8 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case chatTimer = 21
     /// What an account's messenger has published, byte for byte; see ``PublishedConfigs``.
     case publishedConfig = 22
+    /// A group of a messenger, a version of it that has to be read, or a message that waits for such a version; sealed.
+    case chatGroup = 23
 }
 
 extension RecordKind {
@@ -56,7 +58,9 @@ extension RecordKind {
         // An account's, or in earlier versions a request's.
         case .hold: nil
         // Of a person's own device, whose store is not divided.
-        case .preKey, .ownDevices, .peer, .senderKey, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer: nil
+        case .preKey, .ownDevices, .peer, .senderKey, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer,
+            .chatGroup:
+            nil
         }
     }
 }

@@ -88,9 +88,31 @@ final class World {
         }
 
         func history(with user: String) -> [ChatMessage] {
-            guard case .history(let messages)? = perform({ .history(ticket: $0, user, before: nil, limit: 200) })
+            guard
+                case .history(let messages)? = perform({ .history(ticket: $0, .person(user), before: nil, limit: 200) })
             else { return [] }
             return messages
+        }
+
+        @discardableResult
+        func send(_ text: String, in group: GroupID) -> ChatMessage? {
+            guard case .accepted(let message)? = perform({ .send(ticket: $0, SendJob(in: .group(group), text: text)) })
+            else { return nil }
+            return message
+        }
+
+        func history(in group: GroupID) -> [ChatMessage] {
+            guard
+                case .history(let messages)? = perform({ .history(ticket: $0, .group(group), before: nil, limit: 200) })
+            else { return [] }
+            return messages
+        }
+
+        func texts(in group: GroupID) -> [String] { history(in: group).map(\.text) }
+
+        /// The names of the members, as this device knows them; nil if it does not know the group.
+        func members(of group: GroupID) -> [String]? {
+            machine.groups.first { $0.id == group }?.content.members.map(\.account.name)
         }
 
         func texts(with user: String) -> [String] { history(with: user).map(\.text) }
@@ -108,6 +130,8 @@ final class World {
     /// Requests of devices to be added, by account.
     var requests: [String: [UInt8]] = [:]
     var hasReceipts = true
+    /// What was published of groups, by the id of the blob.
+    var blobs: [String: [UInt8]] = [:]
     private var seed: UInt64
 
     init(seed: UInt64 = 1) { self.seed = seed }
@@ -151,9 +175,18 @@ final class World {
                 if case .keysWanted(let user) = event { user } else { nil }
             }
             device.events.removeAll { if case .keysWanted = $0 { true } else { false } }
-            for user in Set(wanted) where configs[user] != nil {
+            let known = Set(wanted).filter { configs[$0] != nil }.sorted()
+            for user in known {
                 let config = configs[user]
                 device.perform { .keys(ticket: $0, config, of: user) }
+            }
+            if !known.isEmpty { return true }
+            let groups = device.events.compactMap { event -> GroupReference? in
+                if case .groupWanted(let reference) = event { reference } else { nil }
+            }
+            device.events.removeAll { if case .groupWanted = $0 { true } else { false } }
+            if !groups.isEmpty {
+                for reference in groups { read(reference, by: device) }
                 return true
             }
             guard let attempt = device.nextCall() else { continue }
@@ -161,6 +194,32 @@ final class World {
             return true
         }
         return false
+    }
+
+    /// Reads a version of a group for a device.
+    func read(_ reference: GroupReference, by device: Device) {
+        let bytes = blobs[reference.blob]
+        let reply = device.perform { .readGroup(ticket: $0, reference, bytes, hasKeys: false) }
+        guard case .keysNeeded(let users)? = reply else { return }
+        for user in users {
+            let config = configs[user]
+            device.perform { .keys(ticket: $0, config, of: user, begins: false) }
+        }
+        device.perform { .readGroup(ticket: $0, reference, bytes, hasKeys: true) }
+    }
+
+    /// Makes a group, or a new version of one, and publishes it.
+    @discardableResult
+    func change(_ change: GroupChange, of group: GroupID? = nil, by device: Device) -> GroupState? {
+        guard case .proposal(let proposal)? = device.perform({ .proposeGroup(ticket: $0, change, of: group) }) else {
+            return nil
+        }
+        let id = "blob-\(blobs.count)"
+        blobs[id] = proposal.blob
+        guard case .group(let state)? = device.perform({ .publishedGroup(ticket: $0, proposal, blob: id) }) else {
+            return nil
+        }
+        return state
     }
 
     private func make(_ call: Attempt.Call, by sender: Device) -> AttemptEnd {

@@ -13,6 +13,7 @@ final class RecordingHandler: CypherMessengerEventHandler {
         var unreadable: [String] = []
         var withheld: [Username] = []
         var losses = 0
+        var unavailableGroups: [String] = []
     }
 
     private let state = Mutex(Events())
@@ -36,6 +37,9 @@ final class RecordingHandler: CypherMessengerEventHandler {
         state.withLock { $0.unreadable.append(reason) }
     }
     func onWithheldMessage(from username: Username) async { state.withLock { $0.withheld.append(username) } }
+    func onGroupChatUnavailable(_ group: GroupChatId, reason: String) async {
+        state.withLock { $0.unavailableGroups.append(reason) }
+    }
     func onMessageLoss(from username: Username, count: Int) async { state.withLock { $0.losses += count } }
 }
 

@@ -212,7 +212,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .directoryAccount, .directoryDevice: directory.restore(kind, name: name, from: store)
         case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: mailboxes.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms, .chat, .chatMessage,
-            .chatIndex, .chatWaiting, .chatTimer, .publishedConfig:
+            .chatIndex, .chatWaiting, .chatTimer, .chatGroup, .publishedConfig:
             break
         }
     }
