@@ -50,7 +50,7 @@ import Testing
         }
 
         func send(
-            _ head: RequestHead, _ body: String = "", timeout: TimeAmount = .seconds(60), limit: Int = 1000
+            _ head: RequestHead, _ body: String = "", timeout: TimeAmount = .minutes(3), limit: Int = 1000
         ) async throws -> WholeAnswer {
             try await sender.send(head, ByteBuffer(string: body), timeout: timeout, limit: limit)
         }

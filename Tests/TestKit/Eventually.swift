@@ -1,9 +1,9 @@
 import Foundation
 
-/// Default bound of a wait in tests, 60 seconds.
+/// Default bound of a wait in tests, 3 minutes.
 ///
 /// Generous: a test spends it only if something is broken, and the machine may be busy.
-package let usualTimeout: Duration = .seconds(60)
+package let usualTimeout: Duration = .seconds(180)
 
 /// The error of a condition that did not become true within its bound.
 package struct TimeoutError: Error, CustomStringConvertible {
