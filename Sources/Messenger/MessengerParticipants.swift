@@ -238,7 +238,7 @@ package struct MessengerParticipants: VaultHolding {
                 try state.read(reference, bytes, hasKeys, now, &unit)
             }
         case .groups(let ticket):
-            unit.reply = (ConnectionID(ticket), .groups(memory.groups.values.sorted { $0.id < $1.id }))
+            unit.reply = (ConnectionID(ticket), .groups(groups))
         case .sendsSeveral(let isOn): sendsSeveral = isOn
         case .authenticated(let isAuthenticated): queue.setSession(account, present: isAuthenticated)
         case .attempted(let id, let lease, let end, let random):

@@ -41,7 +41,7 @@ private enum Usage {
 }
 
 /// Runs asynchronous work on the main thread of a command.
-private func waiting<Value: Sendable>(_ body: @escaping @Sendable () async throws -> Value) throws -> Value {
+func waiting<Value: Sendable>(_ body: @escaping @Sendable () async throws -> Value) throws -> Value {
     let done = DispatchSemaphore(value: 0)
     let result = Once<Result<Value, any Error>>()
     Task {

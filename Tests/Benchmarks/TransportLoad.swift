@@ -1,5 +1,4 @@
 import ArgumentParser
-import Dispatch
 import Foundation
 import NIOCore
 import Synchronization
@@ -90,20 +89,7 @@ struct TransportLoad: ParsableCommand {
 
     private func measure(_ time: TimeAmount) throws -> Figures {
         guard self.way != .raw else { return try self.measureRaw(time) }
-        let done = DispatchSemaphore(value: 0)
-        let result = Once<Result<Figures, any Error>>()
-        Task {
-            do {
-                let figures = try await self.measureTransport(time)
-                result.fulfil(.success(figures))
-            } catch {
-                result.fulfil(.failure(error))
-            }
-            done.signal()
-        }
-        done.wait()
-        guard let result = result.current else { throw Failure("no result") }
-        return try result.get()
+        return try waiting { try await self.measureTransport(time) }
     }
 
     private func measureTransport(_ time: TimeAmount) async throws -> Figures {

@@ -99,6 +99,11 @@ final class CallRouter: Sendable {
         Set(([call.sender] + call.recipients).map { Username($0.secretName) })
     }
 
+    /// The participant of a call with an account, in the spelling of the call; nil if it is not in the call.
+    private func participant(_ user: String, of call: Call) -> Call.Participant? {
+        ([call.sender] + call.recipients).first { Username($0.secretName).raw == user }
+    }
+
     /// The account of the server; nil if there is none.
     private func server(_ options: CallOptions) -> String? {
         switch options.sfu {
@@ -271,8 +276,7 @@ final class CallRouter: Sendable {
         let to =
             isToServer
             ? options.sfuName
-            : ([call.sender] + call.recipients).map(\.secretName).first { Username($0).raw == outgoing.user }
-                ?? outgoing.user
+            : participant(outgoing.user, of: call)?.secretName ?? outgoing.user
         let envelope = CallEnvelope(
             callId: call.sharedCommunicationId, call: UUID(uuidString: message.call) ?? call.id,
             from: options.isServer ? options.sfuName : own.raw, to: to, kind, (message.stream, message.number), payload)
@@ -504,8 +508,7 @@ final class CallRouter: Sendable {
         if state.known[key] == nil, var call = CallEnvelope.parts(of: message.content).1.call {
             // A server sees each participant as the one who calls it.
             if message.role == .client {
-                let name = ([call.sender] + call.recipients).first { Username($0.secretName).raw == key.user }
-                call.sender = name ?? call.sender
+                call.sender = participant(key.user, of: call) ?? call.sender
             }
             state.known[key] = Known(call: call, role: message.role ?? .person)
         }
@@ -567,7 +570,7 @@ final class CallRouter: Sendable {
         let payload = CallEnvelope.parts(of: message.content).1
         if known.role == .person, let newer = payload.call { call = newer }
         if let sdp = payload.sdp { call.sessionDescription = sdp }
-        let name = ([call.sender] + call.recipients).first { Username($0.secretName).raw == key.user }
+        let name = participant(key.user, of: call)
         let device = DeviceId(device).raw
         switch message.content {
         case .offer:
@@ -610,7 +613,7 @@ final class CallRouter: Sendable {
         case .byPeer(let name):
             if known.role == .participant {
                 let call = joined(key.route, state) ?? known.call
-                let name = ([call.sender] + call.recipients).first { Username($0.secretName).raw == key.user }
+                let name = participant(key.user, of: call)
                 _ = lane(key, &state).yield(
                     .control(call, .participantLeft(participantId: name?.secretName ?? key.user)))
                 state.known[key] = nil
