@@ -56,7 +56,9 @@ let package = Package(
         .library(name: "TransportsClient", targets: ["TransportsClient"]),
         .library(name: "TransportsService", targets: ["TransportsService"]),
         .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
+        .library(name: "PawlMessengerIRC", targets: ["PawlMessengerIRC"]),
         .library(name: "PawlPeerToPeerTCP", targets: ["PawlPeerToPeerTCP"]),
+        .library(name: "PawlPeerToPeerWebRTC", targets: ["PawlPeerToPeerWebRTC"]),
         .library(name: "QRCode", targets: ["QRCode"]),
     ],
     traits: [
@@ -68,6 +70,7 @@ let package = Package(
             name: "Program", description: "The program pawl and all else",
             enabledTraits: ["HTTPClient", "NIO", "SQLite"]),
         .trait(name: "SQLite", description: "SQLiteQueue, and the store of the program and of PawlMessenger"),
+        .trait(name: "WebRTC", description: "PawlPeerToPeerWebRTC, on GStreamer", enabledTraits: ["SQLite"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
@@ -147,8 +150,8 @@ let package = Package(
         library(
             "JSONGateway",
             [
-                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONCodec",
-                "Outbox", "Protection",
+                "CallSignalling", "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec",
+                "JSONCodec", "Outbox", "Protection",
                 "Reports", "RequestQueue", "StorePort", "Vault", crypto, deque, nioCore,
             ]),
         // Floor 3: adapters.
@@ -188,6 +191,14 @@ let package = Package(
             [
                 "CTransports", "TransportCodec", "TransportsCore", nioCore, nioHTTP1, nioPosix, nioSSL, nioWebSocket,
             ]),
+        .systemLibrary(
+            name: "CGStreamer", pkgConfig: "gstreamer-webrtc-1.0",
+            providers: [.apt(["libgstreamer-plugins-bad1.0-dev"]), .brew(["gstreamer"])]),
+        // Without the trait it has no code.
+        .target(
+            name: "CWebRTC", dependencies: [.target(name: "CGStreamer", condition: .when(traits: ["WebRTC"]))],
+            cSettings: [.define("PAWL_WEBRTC", .when(traits: ["WebRTC"]))],
+            linkerSettings: [.linkedLibrary("gstsdp-1.0", .when(traits: ["WebRTC"]))]),
         // Floor 4: the program, and the messenger for apps.
         library(
             "PawlMessenger",
@@ -198,7 +209,9 @@ let package = Package(
                 "Vault",
                 crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
-        library("PawlPeerToPeerTCP", ["PawlMessenger", "PeerConnection", nioCore, nioPosix]),
+        library("PawlMessengerIRC", ["Envelope", "IRCCodec", "PawlMessenger", deque, nioCore, nioPosix, nioSSL]),
+        library("PawlPeerToPeerTCP", ["HTTPCodec", "PawlMessenger", "PeerConnection", nioCore, nioPosix, nioSSL]),
+        library("PawlPeerToPeerWebRTC", ["CWebRTC", "PawlMessenger", "PeerConnection"]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
             "MappingFile",
@@ -211,7 +224,7 @@ let package = Package(
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
                 "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueAsyncHTTP",
                 "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient",
-                "TransportsService", "Vault", argumentParser,
+                "TransportsService", "Vault", argumentParser, asyncHTTPClient,
                 logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
             ],
             swiftSettings: settings),
@@ -251,7 +264,8 @@ let package = Package(
             name: "MessengerVictim", dependencies: ["MessengerSpool", "PawlMessenger"], path: "Tests/MessengerVictim",
             swiftSettings: settings),
         .executableTarget(
-            name: "CallVictim", dependencies: ["MessengerSpool", "PawlMessenger"], path: "Tests/CallVictim",
+            name: "CallVictim", dependencies: ["MessengerSpool", "PawlMessenger", "PawlMessengerIRC"],
+            path: "Tests/CallVictim",
             swiftSettings: settings),
         // The example of an app, and the people of `deploy/quickstart --chat app`.
         .executableTarget(
@@ -269,10 +283,11 @@ let package = Package(
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
         tests(
-            "DoubleRatchetTests", ["DoubleRatchet", "OMEMO", "PeerKit", "TestKit", crypto, cryptoExtras],
+            "DoubleRatchetTests",
+            ["DoubleRatchet", "OMEMO", "PeerKit", "TestKit", "TestThreads", crypto, cryptoExtras],
             exclude: ["Peers", "Portable", "Fuzz/compile", "Fuzz/Valgrind"]),
         tests("IRCCodecTests", ["IRCCodec", "TestKit", nioCore]),
-        tests("JSONCodecTests", ["JSONCodec", "PeerKit", "TestKit", nioCore], exclude: ["Peers"]),
+        tests("JSONCodecTests", ["JSONCodec", "PeerKit", "TestKit", "TestThreads", nioCore], exclude: ["Peers"]),
         tests("EnvelopeTests", ["Envelope"]),
         tests("CallSignallingTests", ["CallSignalling", "Envelope", "Protection", "TestKit"]),
         tests(
@@ -284,17 +299,24 @@ let package = Package(
         tests(
             "PawlMessengerTests",
             [
-                "CallVictim", "ChatBackend", "ChatClient", "Devices", "DoubleRatchet", "Envelope", "Messenger",
-                "MessengerVictim", "PawlMessenger", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore",
-                "TestKit", "TestThreads", "pawl",
+                "CallSignalling", "CallVictim", "ChatBackend", "ChatClient", "Devices", "DoubleRatchet", "Envelope",
+                "Messenger", "MessengerVictim", "PawlMessenger", "PawlPeerToPeerTCP", "PeerKit", "RequestQueue",
+                "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl",
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
+        tests(
+            "PawlMessengerIRCTests",
+            [
+                "Envelope", "IRCCodec", "PawlMessenger", "PawlMessengerIRC", "PeerKit", "TestKit", "TestThreads",
+                "pawl", nioCore, nioSSL,
+            ]),
         tests(
             "PeerToPeerTests",
             [
-                "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PeerConnection", "TestKit", nioCore, nioPosix,
+                "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PawlPeerToPeerWebRTC", "PeerConnection",
+                "PeerKit", "TestKit", "TestThreads", nioCore, nioPosix,
             ],
-            exclude: ["README.md"]),
-        tests("QRCodeTests", ["Devices", "DoubleRatchet", "PeerKit", "QRCode", "TestKit"]),
+            exclude: ["Peers", "README.md"]),
+        tests("QRCodeTests", ["Devices", "DoubleRatchet", "PeerKit", "QRCode", "TestKit", "TestThreads"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(
             "CommitLoopTests", ["CommitLoop", "Envelope", "Protection", "RequestQueue", "StorePort", "TestKit"]),
@@ -302,12 +324,12 @@ let package = Package(
             "RequestQueueClientTests",
             [
                 "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue",
-                "TestKit", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
+                "TestKit", "TestThreads", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
             ]),
         tests("HTTPCodecTests", ["HTTPCodec", nioCore]),
         tests("ProtectionTests", ["Envelope", "Protection"]),
         tests("StorePortTests", ["RequestQueue", "StorePort"]),
-        tests("DevicesTests", ["Devices", "DoubleRatchet", "Envelope", "Protection", "TestKit"]),
+        tests("DevicesTests", ["Devices", "DoubleRatchet", "Envelope", "Protection", "TestKit", "TestThreads"]),
         tests(
             "VaultTests",
             [
@@ -335,7 +357,10 @@ let package = Package(
         tests("PeerKitTests", ["ChatBackend", "PeerKit", "TestKit", "TestThreads"]),
         tests(
             "PeerTests",
-            ["ChatBackend", "pawl", "CapableApp", "PeerKit", "TestKit", "TestThreads"],
+            [
+                "ChatBackend", "pawl", "CapableApp", "Devices", "PeerKit", "Protection", "Reports", "TestKit",
+                "TestThreads",
+            ],
             exclude: ["Golden"]),
         tests(
             "PawlTests",
@@ -346,12 +371,20 @@ let package = Package(
                 argumentParser, logging, nioCore,
                 nioPosix,
             ]),
-        tests("TidyTests", []),
+        tests("TidyTests", ["TestThreads"]),
+        tests(
+            "WireTests",
+            [
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "IRCGateway", "Messenger",
+                "PawlMessenger", "PeerConnection", "PeerKit", "Protection", "StorePort", "TestKit", "TestThreads",
+                "Vault", nioCore,
+            ], exclude: ["Peers"]),
         .target(name: "CMyTransport", dependencies: ["CTransports"], path: "Tests/CMyTransport"),
         tests(
             "TransportsTests",
             [
-                "CMyTransport", "CTransports", "PeerKit", "TestKit", "TransportCodec", "TransportsClient",
+                "CMyTransport", "CTransports", "PeerKit", "TestKit", "TestThreads", "TransportCodec",
+                "TransportsClient",
                 "TransportsCore",
                 "TransportsService", nioCore, nioSSL,
             ], exclude: ["README.md"]),

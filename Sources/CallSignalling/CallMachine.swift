@@ -43,17 +43,28 @@ package enum CallLimits {
     package static let ends = 256
     /// How long an end is remembered, in milliseconds: longer than a message may be on its way.
     package static let endTime: Int64 = 600_000
-    /// How long a message waits for an earlier one, in milliseconds. Candidates are lost after that, calls are not.
-    package static let gapTime: Int64 = 5_000
-    /// How long the caller's device rings, in milliseconds.
-    package static let ringTime: Int64 = 30_000
-    /// How long the other side rings and messages wait for an offer, in milliseconds: the ringing of the caller, and the
-    /// longest way of an offer.
-    package static let answerTime: Int64 = 60_000
     /// Messages of one stream.
     package static let numbers = 1 << 32
     /// Streams of one side: one for each device of a person.
     static let streams = 6
+}
+
+/// How long the parts of a call take. Ours.
+package struct CallTimes: Sendable {
+    /// How long a message waits for an earlier one, in milliseconds. Candidates are lost after that, calls are not.
+    package var gap: Int64 = 5_000
+    /// How long the caller's device rings, in milliseconds.
+    package var ringing: Int64 = 30_000
+    /// How long the other side rings and messages wait for an offer, in milliseconds: the ringing of the caller, and the
+    /// longest way of an offer.
+    package var answering: Int64 = 60_000
+    /// How long an offer and what belongs to it are of use, in seconds: as long as the ringing.
+    package var message: Int64 = 30
+    /// How long an end is of use, in seconds: it tells a device that was offline for some minutes that the call is over.
+    package var end: Int64 = 300
+
+    /// The times of the program. Others are for tests on busy machines.
+    package init() {}
 }
 
 /// The calls of one device.
@@ -115,6 +126,8 @@ package struct CallMachine<Payload: Sendable> {
 
     /// The name of the person.
     private let own: String
+    /// How long the parts of a call take. A change holds for what begins after it.
+    package var times = CallTimes()
     private var sides: [CallKey: Side] = [:]
     private var ends: [CallKey: End] = [:]
     private var lastStream: Int64 = 0
@@ -123,6 +136,9 @@ package struct CallMachine<Payload: Sendable> {
 
     /// Whether the call with an account goes on.
     package func contains(_ key: CallKey) -> Bool { sides[key] != nil }
+
+    /// The sides of the calls with a route.
+    package func keys(of route: CallRoute) -> Set<CallKey> { Set(sides.keys.filter { $0.route == route }) }
 
     /// Sides of calls, those that wait for an offer included.
     package var count: Int { sides.count }
@@ -156,7 +172,7 @@ package struct CallMachine<Payload: Sendable> {
             side.hasSentOffer = true
             (side.candidatesSent, side.candidatesReceived) = (0, 0)
             if side.phase == .ringing, side.isOutgoing, role == .person {
-                side.deadline = Self.uptime(now) + CallLimits.ringTime
+                side.deadline = Self.uptime(now) + times.ringing
             }
             append(content, key, &side, to: device, &output)
             for candidate in side.keptCandidates { append(.candidate(candidate), key, &side, to: device, &output) }
@@ -205,7 +221,7 @@ package struct CallMachine<Payload: Sendable> {
         }
         side.isOutgoing = role == .person || role == .sfu
         side.open()
-        if role == .person { (side.phase, side.deadline) = (.ringing, Self.uptime(now) + CallLimits.ringTime) }
+        if role == .person { (side.phase, side.deadline) = (.ringing, Self.uptime(now) + times.ringing) }
         side.stream = newStream(now)
         return side
     }
@@ -340,7 +356,7 @@ package struct CallMachine<Payload: Sendable> {
                 message.role == .client || sides.values.count(where: { $0.phase != .open }) < CallLimits.unanswered
             else { return [.dropped(.limit)] }
             side = Side(role: nil, call: message.call)
-            side.deadline = Self.uptime(now) + CallLimits.answerTime
+            side.deadline = Self.uptime(now) + times.answering
         }
         let isOther = side.call != message.call && (side.role ?? .person) == .person
         if isOther, side.phase != .unopened || message.role != .participant { return [.dropped(.otherCall)] }
@@ -380,7 +396,7 @@ package struct CallMachine<Payload: Sendable> {
         guard side.call != message.call else {
             // Both have given it one UUID, so it is one call, and only its direction changes.
             var turned = Side(role: nil, call: side.call)
-            (turned.streams, turned.deadline) = (side.streams, Self.uptime(now) + CallLimits.answerTime)
+            (turned.streams, turned.deadline) = (side.streams, Self.uptime(now) + times.answering)
             sides[key] = turned
             return []
         }
@@ -439,10 +455,10 @@ package struct CallMachine<Payload: Sendable> {
         stream.held[message.number] = message
         if stream.held.count > CallLimits.waiting { stream.next = stream.held.keys.min() ?? stream.next }
         defer { side.streams[device] = stream }
-        return Self.ready(&stream, now)
+        return ready(&stream, now)
     }
 
-    private static func ready(_ stream: inout Stream, _ now: Timestamp) -> [Message] {
+    private func ready(_ stream: inout Stream, _ now: Timestamp) -> [Message] {
         var ready: [Message] = []
         while let message = stream.held.removeValue(forKey: stream.next) {
             ready.append(message)
@@ -451,7 +467,7 @@ package struct CallMachine<Payload: Sendable> {
         if stream.held.isEmpty {
             stream.gapEnd = nil
         } else if stream.gapEnd == nil || !ready.isEmpty {
-            stream.gapEnd = uptime(now) + CallLimits.gapTime
+            stream.gapEnd = Self.uptime(now) + times.gap
         }
         return ready
     }
@@ -506,7 +522,7 @@ package struct CallMachine<Payload: Sendable> {
         // Until it is answered, the one who calls offers.
         guard !side.isOutgoing || side.phase == .open else { return [.dropped(.unexpected)] }
         (side.device, side.hasOffer) = (device, true)
-        if side.phase == .ringing { side.deadline = Self.uptime(now) + CallLimits.answerTime }
+        if side.phase == .ringing { side.deadline = Self.uptime(now) + times.answering }
         (side.candidatesReceived, side.candidatesSent) = (0, 0)
         let kept = side.kept
         side.kept = []
@@ -550,7 +566,7 @@ package struct CallMachine<Payload: Sendable> {
 
     private mutating func open(_ side: inout Side, _ message: Message, _ now: Timestamp) {
         (side.phase, side.call) = (.ringing, message.call)
-        side.deadline = Self.uptime(now) + CallLimits.answerTime
+        side.deadline = Self.uptime(now) + times.answering
         if side.role == .client { side.open() }
         if side.stream == 0 { side.stream = newStream(now) }
     }
@@ -614,7 +630,7 @@ package struct CallMachine<Payload: Sendable> {
                 guard let gapEnd = stream.gapEnd, gapEnd <= uptime else { continue }
                 var stream = stream
                 (stream.next, stream.gapEnd) = (stream.held.keys.min() ?? stream.next, nil)
-                let ready = Self.ready(&stream, now)
+                let ready = ready(&stream, now)
                 sides[key]?.streams[device] = stream
                 for message in ready { actions += apply(message, key, device, now) }
             }

@@ -23,21 +23,26 @@ package struct CrossedSessions: Error {
 extension OwnDevice {
     /// Opens an envelope of the kind `direct` or `several`. The session advances; its row is written with the batch.
     ///
+    /// - Parameter isReplacement: whether a padded body of the kind `direct` begins a session in place of ours, also if
+    ///   ours would be kept of two that were begun at the same time.
     /// - Returns: the padded body, and how many messages before it have not come.
     /// - Throws: ``OpenError``, ``CrossedSessions``, or ``StoreError``.
     package func open<State: VaultHolding>(
-        _ envelope: Envelope, _ now: Timestamp, in vault: Vault, _ unit: inout UnitOfWork<State>
+        _ envelope: Envelope, replacingBy isReplacement: ([UInt8]) -> Bool = { _ in false }, _ now: Timestamp,
+        in vault: Vault, _ unit: inout UnitOfWork<State>
     ) throws -> (body: [UInt8], skipped: Int) {
         let bound = Self.associatedData(from: envelope.sender, to: id, envelope.messageID, vault)
         guard envelope.kind == .several else {
-            return try decrypt(envelope.ratchetMessage, bound, from: envelope.sender, now, in: vault, &unit)
+            return try decrypt(
+                envelope.ratchetMessage, bound, from: envelope.sender, replacingBy: isReplacement, now, in: vault, &unit
+            )
         }
         let several = try Self.several(envelope)
         let associated = Self.associatedData(from: envelope.sender, to: DeviceID(0), envelope.messageID, vault)
         do {
             var (key, skipped) = try decrypt(
-                several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender, now,
-                in: vault, &unit)
+                several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender,
+                replacingBy: { _ in false }, now, in: vault, &unit)
             defer { key.wipe() }
             return (try Self.body(of: several, key, associated), skipped)
         } catch var crossed as CrossedSessions {
@@ -67,8 +72,8 @@ extension OwnDevice {
     }
 
     private func decrypt<State: VaultHolding>(
-        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, _ now: Timestamp, in vault: Vault,
-        _ unit: inout UnitOfWork<State>
+        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, replacingBy isReplacement: ([UInt8]) -> Bool,
+        _ now: Timestamp, in vault: Vault, _ unit: inout UnitOfWork<State>
     ) throws -> ([UInt8], Int) {
         let id = session(with: sender)
         var plaintext: [UInt8] = []
@@ -94,7 +99,7 @@ extension OwnDevice {
         }
         let beginning = try begin(message, associated, from: sender, &plaintext)
         // Both ends began a session at the same time. Both keep the session of the end with the lower key.
-        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
+        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true, !isReplacement(plaintext) {
             throw CrossedSessions(body: plaintext)
         }
         let session = try commit(beginning, now, random: &vault.random, &unit.changes)

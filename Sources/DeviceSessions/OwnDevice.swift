@@ -71,6 +71,20 @@ package final class OwnDevice {
         }
     }
 
+    /// Begins a session with a remote device. An earlier session can still receive.
+    ///
+    /// - Throws: an error if the bundle is not of the expected identity, or ``StoreError``.
+    package func begin<State: VaultHolding>(
+        with bundle: PreKeyBundle, of peer: DeviceID, expecting identity: IdentityKey?, in vault: Vault,
+        _ unit: inout UnitOfWork<State>
+    ) throws {
+        let session = try Session.initiate(
+            identity: device.identity, with: bundle, expecting: identity, random: &vault.random)
+        let id = self.session(with: peer)
+        unit.shared.append(id)
+        try vault.adopt(session, as: id)
+    }
+
     // MARK: Failed jobs
 
     /// The state before a job.
@@ -141,11 +155,11 @@ package final class OwnDevice {
             ratchetMessage: introduction.bytes(signedBy: device.identity))
     }
 
-    /// Makes one-time prekeys for a directory that has none left.
+    /// Makes one-time prekeys for a directory that has `left` of them; none if it has enough.
     package func oneTimeKeys(
-        _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
+        left: Int = 0, _ now: Timestamp, random: inout some RandomSource, _ changes: inout [StoreChange]
     ) throws -> [OneTimePreKey.Public] {
-        try state.preKeys.replenish(left: 0, now: now, random: &random, &changes)
+        try state.preKeys.replenish(left: left, now: now, random: &random, &changes)
     }
 
     /// Makes a bundle for a directory, without a one-time prekey.

@@ -47,6 +47,9 @@ public struct DeviceList: Equatable, Sendable {
     /// The key that signed the first version; safety numbers are made from it.
     public var root: IdentityKey { versions[0].devices[0].identity }
 
+    /// The device with ``root``, the account's master device; nil if it was removed.
+    package var master: DeviceID? { current.first { $0.identity == root }?.id }
+
     /// The key of a device in the last version; nil if it is not there.
     public func identity(of device: DeviceID) -> IdentityKey? { current.first { $0.id == device }?.identity }
 

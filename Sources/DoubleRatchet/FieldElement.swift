@@ -94,24 +94,39 @@ package struct FieldElement {
     }
 
     /// `self` to the power of p - 2: the inverse, or zero for zero.
-    package var inverse: FieldElement { power(top: 0x7F, low: 0xEB) }
+    package var inverse: FieldElement {
+        // p - 2 = 32 (2^250 - 1) + 11.
+        let (top, eleventh) = topPower
+        return top.squared(5) * eleventh
+    }
 
     /// Euler's criterion, `self` to the power of (p - 1) / 2. Zero counts as a square.
     var isSquare: Bool {
-        let symbol = power(top: 0x3F, low: 0xF6)
+        // (p - 1) / 2 = 16 (2^250 - 1) + 6.
+        let square = self * self
+        let symbol = topPower.top.squared(4) * (square * square * square)
         return symbol.isZero || (symbol - FieldElement(1)).isZero
     }
 
-    /// To the power of the number whose 32 bytes are `top`, thirty times 0xFF, and `low`.
-    private func power(top: UInt8, low: UInt8) -> FieldElement {
-        var result = FieldElement(1)
-        for index in 0..<32 {
-            let byte = index == 0 ? top : index == 31 ? low : 0xFF
-            for bit in (0..<8).reversed() {
-                result = result * result
-                if byte >> bit & 1 == 1 { result = result * self }
-            }
-        }
+    /// To the powers of 2^250 - 1 and 11. With x(n) for the power of 2^n - 1: x(m + n) = x(m)^(2^n) * x(n).
+    private var topPower: (top: FieldElement, eleventh: FieldElement) {
+        let square = self * self
+        let ninth = square.squared(2) * self
+        let eleventh = ninth * square
+        let x5 = eleventh * eleventh * ninth
+        let x10 = x5.squared(5) * x5
+        let x20 = x10.squared(10) * x10
+        let x40 = x20.squared(20) * x20
+        let x50 = x40.squared(10) * x10
+        let x100 = x50.squared(50) * x50
+        let x200 = x100.squared(100) * x100
+        return (x200.squared(50) * x50, eleventh)
+    }
+
+    /// Squared so many times.
+    private func squared(_ times: Int) -> FieldElement {
+        var result = self
+        for _ in 0..<times { result = result * result }
         return result
     }
 }

@@ -12,7 +12,7 @@ package enum Armour {
     /// Ours: more lines than this would be a flood on any server.
     package static let maximumFragments = 16
     /// `?PAWL:` and the full stop.
-    private static let wholeOverhead = 7
+    package static let wholeOverhead = 7
     /// `?PAWL:IIIIIIII,NN,TT:` and the full stop.
     private static let fragmentOverhead = 22
 
@@ -89,18 +89,21 @@ package enum Armour {
         return count <= min(limit, maximumFragments) ? count : nil
     }
 
+    /// An envelope as one line, however long.
+    package static func whole(_ envelope: [UInt8]) -> [UInt8] {
+        var line: [UInt8] = []
+        line.reserveCapacity(wholeOverhead + Base64.encodedLength(envelope.count))
+        line += marker
+        line.append(UInt8(ascii: ":"))
+        Base64.encode(envelope[...], into: &line)
+        line.append(UInt8(ascii: "."))
+        return line
+    }
+
     /// Splits an envelope into lines; nil if it needs more than ``maximumFragments``.
     package static func split(_ envelope: [UInt8], id: UInt32, capacity: Int) -> [[UInt8]]? {
         guard let count = lines(for: envelope.count, capacity: capacity) else { return nil }
-        if count == 1 {
-            var line: [UInt8] = []
-            line.reserveCapacity(wholeOverhead + Base64.encodedLength(envelope.count))
-            line += marker
-            line.append(UInt8(ascii: ":"))
-            Base64.encode(envelope[...], into: &line)
-            line.append(UInt8(ascii: "."))
-            return [line]
-        }
+        if count == 1 { return [whole(envelope)] }
         let each = fragmentBytes(capacity)
         let hex = String(id, radix: 16)
         let name = String(repeating: "0", count: 8 - hex.count) + hex

@@ -44,6 +44,13 @@ package enum Base64 {
         }
     }
 
+    /// The encoding of bytes as a text.
+    package static func text(_ bytes: [UInt8]) -> String {
+        var output: [UInt8] = []
+        encode(bytes[...], into: &output)
+        return String(decoding: output, as: UTF8.self)
+    }
+
     /// Decodes a text; nil if it has a foreign character, an impossible length or a spare bit set.
     package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
         // Copied into an array: unspecialised code would otherwise call the collection for each character.

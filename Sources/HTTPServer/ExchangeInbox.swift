@@ -12,6 +12,8 @@ protocol ReplyTarget: AnyObject {
     func answered(_ replies: [JSONReply])
     func receive(_ event: ExchangeEvent)
     func receive(_ news: MessageNews)
+    /// The other end of a relay has sent something.
+    func receive(_ event: RelayLink.Event)
     /// A policy or a latch has risen.
     func protectionRose()
 }
@@ -19,6 +21,8 @@ protocol ReplyTarget: AnyObject {
 extension ReplyTarget {
     /// Only WebSocket sessions pass news on to their client.
     package func receive(_: MessageNews) {}
+    /// Only relays between devices have another end.
+    package func receive(_: RelayLink.Event) {}
     /// Only relays without inspection have to react.
     func protectionRose() {}
 }
@@ -37,6 +41,8 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
     private var watchesProtection = false
     /// Stands for the client among those that wait for the outcome of a write.
     private var waiter: WriteWaiter?
+    private var hasJoinedRelay = false
+    private var link: (link: RelayLink, side: RelayLink.Side)?
 
     init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
         (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
@@ -79,6 +85,7 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
     }
 
     package func listen(to account: AccountID) {
+        guard self.account != account else { return }
         self.account = account
         services.environment.writes.sockets.add(id, of: account) { news in
             self.eventLoop.execute { self.target?.receive(news) }
@@ -92,8 +99,38 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         }
     }
 
+    /// Waits for the other device of a relay.
+    ///
+    /// - Returns: why it may not; nil if it may.
+    package func joinRelay(_ call: RelayCall) -> ControlAnswer.Fault? {
+        let limit = services.environment.settings.relays.connections
+        hasJoinedRelay = true
+        return services.environment.relays.join(call, as: id, limit: limit) { link, side in
+            self.eventLoop.execute { self.met(link, side) }
+        }
+    }
+
+    private func met(_ link: RelayLink, _ side: RelayLink.Side) {
+        // The client has gone meanwhile.
+        guard target != nil else { return link.send(.closed, from: side) }
+        self.link = (link, side)
+        link.listen(side) { event in
+            self.eventLoop.execute { self.target?.receive(event) }
+        }
+        target?.receive(ExchangeEvent.relayMet)
+    }
+
+    /// Sends something to the other end of the relay.
+    package func send(_ event: RelayLink.Event) {
+        if let (link, side) = link { link.send(event, from: side) }
+    }
+
     package func close() {
         (target, waiter) = (nil, nil)
+        if hasJoinedRelay { services.environment.relays.leave(id) }
+        hasJoinedRelay = false
+        send(.closed)
+        link = nil
         if watchesProtection { services.environment.unwatchProtection(id) }
         watchesProtection = false
         if let account { services.environment.writes.sockets.remove(id, of: account) }

@@ -143,6 +143,11 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             inbox.enqueue(write)
         case .await(let token): inbox.await(token)
         case .stopWaiting: inbox.stopWaiting()
+        case .joinRelay(let call): if let fault = inbox.joinRelay(call) { take(.relayRefused(fault)) }
+        case .beginRelay(let head, let call):
+            guard let connection = client.upgradable, !hasBegunAnswer else { return fail(.upstreamUnreachable) }
+            handOver()
+            connection.beginRelay(head, call, self)
         case .wake(let time):
             wake?.cancel()
             wake = origin.schedule(at: time) { [weak self] in self?.receive(.woken) }

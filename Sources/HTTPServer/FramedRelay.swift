@@ -35,7 +35,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         lookups = Lookups(connection.origin)
         inbox = ended.inbox
         inbox.target = self
-        inbox.listen(to: socketMachine.account)
+        if socketMachine.isLoggedIn { inbox.listen(to: socketMachine.account) }
     }
 
     package func receive(_ news: MessageNews) {
@@ -69,6 +69,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             if job.isAnswered { pending += 1 }
             inbox.submit(job)
         case .report(let defect): connection.services.defect(defect)
+        case .loggedIn(let account, let credential):
+            inbox.listen(to: account)
+            connection.services.loggedIn(account, credential)
         case .close(let code, let reason): closeBoth(code, reason)
         }
     }
@@ -101,7 +104,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     // MARK: Frames
 
-    private var isCongested: Bool { pending >= connection.limits.pendingJobs }
+    /// Whether no message is delivered: too many answers are pending, or a login is.
+    private var isCongested: Bool { pending >= connection.limits.pendingJobs || socketMachine.isIdentifying }
 
     private func pumpClient() {
         do throws(FrameFault) {

@@ -18,7 +18,7 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
     /// The rest of the current request's body.
     private var body: BodyReader?
     package private(set) var exchange: ExchangeRunner?
-    private(set) var relay: (any WebSocketRelay)?
+    private(set) var relay: (any ClientRelay)?
     private var isProcessing = false
     package private(set) var isOpen = true
     private(set) var isInputOpen = true
@@ -286,12 +286,30 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
         self.relay = relay
         upstream.becomeRaw()
         upstream.user = relay
-        if inbound.readableBytes > 0 {
-            let early = inbound
-            inbound = ByteBuffer()
-            relay.fromClient(early)
-        }
+        passInput(to: relay)
         upstream.resume()
+        relay.clientReadComplete()
+        if !isInputOpen { relay.clientInputEnded() }
+    }
+
+    /// Passes on what has come before the relay.
+    private func passInput(to relay: any ClientRelay) {
+        guard inbound.readableBytes > 0 else { return }
+        let early = inbound
+        inbound = ByteBuffer()
+        relay.fromClient(early)
+    }
+
+    /// Becomes one end of a relay between two devices.
+    package func beginRelay(_ head: ResponseHead, _ call: RelayCall, _ ended: ExchangeRunner) {
+        exchange = nil
+        body = nil
+        write(head)
+        flush()
+        disarm()
+        let relay = DeviceRelay(call, connection: self, ended: ended)
+        self.relay = relay
+        passInput(to: relay)
         relay.clientReadComplete()
         if !isInputOpen { relay.clientInputEnded() }
     }

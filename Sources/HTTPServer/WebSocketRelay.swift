@@ -5,8 +5,8 @@ import JSONGateway
 import NIOCore
 import Vault
 
-/// Connects both ends of a WebSocket. As an ``UpstreamUser`` it receives the backend's bytes.
-protocol WebSocketRelay: UpstreamUser {
+/// Takes over a client's connection after a 101.
+protocol ClientRelay: AnyObject {
     func fromClient(_ bytes: ByteBuffer)
     func clientReadComplete()
     func clientIsWritable()
@@ -16,6 +16,9 @@ protocol WebSocketRelay: UpstreamUser {
     /// The gateway is being shut down.
     func stop()
 }
+
+/// Connects both ends of a WebSocket. As an ``UpstreamUser`` it receives the backend's bytes.
+protocol WebSocketRelay: ClientRelay, UpstreamUser {}
 
 extension WebSocketRelay {
     package var isCancelled: Bool { false }

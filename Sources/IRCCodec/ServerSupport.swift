@@ -33,6 +33,21 @@ package struct ServerSupport: Equatable, Sendable {
         }
     }
 
+    /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.
+    ///
+    /// Nicks may change while a message waits, so the longest possible nicks count.
+    ///
+    /// - Parameters:
+    ///   - nick: the own nick; nil before the server has sent it.
+    ///   - sourceLength: the longest own source that the server has sent, in bytes.
+    package func lineCapacity(verb: String, target: String, nick: String?, sourceLength: Int) -> Int {
+        let nickLength = max(nick?.utf8.count ?? 0, self.nickLength)
+        // RFC 2812 and current servers: a user name of at most 20 bytes, a host of at most 64.
+        let source = max(nickLength + 1 + 20 + 1 + 64, sourceLength)
+        let targetLength = max(target.utf8.count, self.nickLength)
+        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
+    }
+
     /// Whether a target is a room, with or without a status prefix.
     package func isRoom(_ first: UInt8, then second: UInt8?) -> Bool {
         if channelTypes.contains(first) { return true }

@@ -19,6 +19,20 @@ extension JSONDocument {
         try match(path, from: start, limit: limit).places
     }
 
+    /// All values that a path matches, and those at which it ends early because their kind is wrong.
+    ///
+    /// Only values that may hold texts are among the latter: for instance a string where the path names a member of an
+    /// object.
+    package func search(
+        _ path: JSONPath, from start: JSONPlace? = nil, limit: Int = JSONPath.placeLimit
+    ) throws(JSONMatchError) -> (places: [JSONPlace], ofWrongKind: [JSONPlace]) {
+        let found = try match(path, from: start, limit: limit)
+        return (found.places, found.ofWrongKind.filter(mayHoldText))
+    }
+
+    /// Whether a value may hold texts: an array or object that is not empty, or a string that is not blank.
+    package func mayHoldText(_ place: JSONPlace) -> Bool { entries[Int(place.index)].mayHoldText && !isBlank(place) }
+
     /// The value that a path matches; nil if there is none.
     ///
     /// - Throws: ``JSONMatchError/tooManyPlaces`` if there are several: a sender or an id that occurs twice is
@@ -78,6 +92,8 @@ struct JSONMatcher {
     private(set) var places: [JSONPlace] = []
     /// The first value at which a step matched nothing, of those that the most steps led to.
     private(set) var furthest: (step: Int, place: JSONPlace)?
+    /// The values that may hold texts and at which a step requires another kind.
+    private(set) var ofWrongKind: [JSONPlace] = []
 
     init(_ steps: [JSONPath.Step], _ limit: Int) {
         self.steps = steps
@@ -102,8 +118,9 @@ struct JSONMatcher {
                 for child in table.children(of: place) { try follow(step + 1, from: child, in: table) }
                 return
             case .condition(let conditions) where entry.kind == .array:
-                for child in table.children(of: place) where try satisfies(conditions, child, table) {
-                    try follow(step + 1, from: child, in: table)
+                for child in table.children(of: place) {
+                    if try satisfies(conditions, child, table) { try follow(step + 1, from: child, in: table) }
+                    try require(.object, child, table)
                 }
                 return
             case .condition(let conditions):
@@ -111,6 +128,7 @@ struct JSONMatcher {
             case .everyMember, .everyElement: break
             }
             guard let next else {
+                try require(steps[step].kind, place, table)
                 if step > furthest?.step ?? -1 { furthest = (step, place) }
                 return
             }
@@ -118,6 +136,16 @@ struct JSONMatcher {
         }
         guard places.count < limit else { throw .tooManyPlaces }
         places.append(place)
+    }
+
+    /// Notes a value of another kind.
+    private mutating func require(
+        _ kind: JSONEntry.Kind, _ place: JSONPlace, _ table: JSONTable
+    ) throws(JSONMatchError) {
+        let entry = table.entry(place)
+        guard entry.kind != kind, entry.mayHoldText else { return }
+        guard ofWrongKind.count < JSONPath.placeLimit else { throw .tooManyPlaces }
+        ofWrongKind.append(place)
     }
 
     private func refuseDuplicates(_ entry: JSONEntry) throws(JSONMatchError) {
@@ -144,6 +172,16 @@ struct JSONMatcher {
             guard holds else { return false }
         }
         return true
+    }
+}
+
+extension JSONPath.Step {
+    /// The kind of the values that it can be followed in.
+    fileprivate var kind: JSONEntry.Kind {
+        switch self {
+        case .member, .everyMember, .condition: .object
+        case .element, .everyElement: .array
+        }
     }
 }
 

@@ -14,9 +14,15 @@ package import NIOCore
 ///   cut in the middle of an emoji must not make a whole batch unreadable, and its bytes are not changed. The string
 ///   cannot be read (``JSONReadError/loneSurrogate``), because it has no valid text.
 package struct JSONDocument: Sendable {
-    /// The document as received, including surrounding white space.
+    /// The document that is indexed, including surrounding white space: as received, but for parsed strings.
     package let bytes: ByteBuffer
     let entries: [JSONEntry]
+    /// The strings that ``parsing(_:limits:)`` has replaced, in order, an outer one before an inner one.
+    var strings: [JSONParsedString] = []
+    /// The bytes as received; nil if these are ``bytes``.
+    var unparsedBytes: ByteBuffer?
+    /// The fields of the form that was received; nil if it was a document.
+    var fields: FormFields?
 
     /// Checks a document and indexes its values.
     ///

@@ -14,6 +14,8 @@ package enum JSONEditError: Error, Equatable, Sendable {
     case notAnObject(at: Int)
     /// Removal of the whole document.
     case wholeDocument
+    /// The form would be larger than a document may be.
+    case tooLarge
 }
 
 /// Edits of a document, collected and applied in one pass. All bytes that no edit touches stay as received: white
@@ -68,7 +70,7 @@ package struct JSONEdits: Sendable {
     /// - Returns: a valid document, without duplicate names in the edited objects.
     /// - Throws: ``JSONEditError``.
     package func apply() throws(JSONEditError) -> ByteBuffer {
-        guard !isEmpty else { return document.bytes }
+        guard !isEmpty else { return document.received }
         var splices: [JSONSplice] = []
         for (place, value) in replacements {
             if place.parent != JSONEntry.none { try refuseDuplicates(document.entries[Int(place.parent)]) }
@@ -86,7 +88,7 @@ package struct JSONEdits: Sendable {
         where later.range.lowerBound < earlier.range.upperBound {
             throw .overlap(at: later.range.lowerBound)
         }
-        return JSONSplice.apply(splices, to: document.bytes)
+        return try document.written(splices)
     }
 
     private func refuseDuplicates(_ entry: JSONEntry) throws(JSONEditError) {

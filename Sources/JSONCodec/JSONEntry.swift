@@ -52,5 +52,14 @@ struct JSONEntry: Sendable {
     /// The number of members of an object or elements of an array.
     var count: Int { Int(word >> 8) }
 
+    /// Whether it is a string, array or object that is not empty.
+    var mayHoldText: Bool {
+        switch kind {
+        case .object, .array: count > 0
+        case .string: range.count > 2
+        case .number, .true, .false, .null, .name: false
+        }
+    }
+
     mutating func countOne() { word += 1 << 8 }
 }

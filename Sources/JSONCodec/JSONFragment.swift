@@ -46,9 +46,10 @@ package struct JSONFragment: Hashable, Sendable {
         return JSONFragment(valid: bytes)
     }
 
-    /// The bytes of a value in a document.
+    /// The bytes of a value in a document. Parsed strings inside it are strings again.
     package init(_ document: JSONDocument, _ place: JSONPlace) {
-        bytes = Array(document.slice(place).readableBytesView)
+        bytes =
+            document.strings.isEmpty ? Array(document.slice(place).readableBytesView) : document.restored(place)
     }
 
     package static func array(_ elements: [JSONFragment]) -> JSONFragment {

@@ -2,12 +2,15 @@
 //
 //     name: NAME
 //     account: {credential: [WHERE NAME, ...], ask: GET TARGET, name: PATH, acting_as: query NAME}
-//     members: {ask: GET TARGET, accounts: [names of] PATH}
-//     content: {text: PATH, also: [PATH, ...] | everything but [NAME, ...], flag: PATH, envelope: PATH, fallback: WORDS}
+//     members: {ask: GET TARGET, accounts: [names of] PATH, page: QUERY | {query: QUERY, first: NUMBER, next: PATH}}
+//     messages_by_id: {ask: GET TARGET, conversation: PATH}
+//     content: {text: PATH, also: [PATH, ...], keep: [NAME, ...], mark: [NAME, ...], flag: PATH, envelope: PATH,
+//               fallback: WORDS, armour: text | html | detect, limit: {characters | bytes: NUMBER}}
 //     messages: {SHAPE: {...}, ...}
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
-//     frames: {from client: {CONDITION: LABEL [SHAPES], ...}, from backend: {...}}
-//     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON}
+//     frames: {from client: {CONDITION: LABEL [SHAPES] | {login: {WHERE NAME: TEXT, ...}}, ...}, from backend: {...}}
+//     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON, headers: {NAME: TEXT, ...},
+//               codes: {CODE|...: {status: NUMBER, body: JSON}, ...}}
 //     merged: JSON
 //     cors: {origins: "*" | [ORIGIN, ...], credentials: true | false}
 
@@ -63,18 +66,22 @@ struct MappingReader {
     var shapes: [String: [MessageShape]] = [:]
     var shapeLines: [String: Int] = [:]
     var usedShapes: Set<String> = []
+    /// The places of credentials.
+    var credentialPlaces: [AccountSource.Credential] = []
 
     init(path: String) { self.path = path }
 
     /// The top-level keys, in the order of the examples.
     static let keys = [
-        "name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged", "cors",
+        "name", "account", "members", "messages_by_id", "content", "messages", "routes", "frames", "refusal", "merged",
+        "cors",
     ]
 
     mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
         guard let keys = map(tree, "the mapping", Self.keys, needs: ["name", "account", "routes"]) else { return nil }
         let name = keys["name"].flatMap { word($0, "name", "a name without spaces: name: matrix", limit: 64) }
         let account = keys["account"].flatMap { self.account($0) }
+        credentialPlaces = account?.credentials ?? []
         let members = keys["members"].flatMap { self.members($0) }
         content = keys["content"].flatMap { self.content($0, "content") }
         if let tree = keys["messages"] { messages(tree) }
@@ -90,6 +97,7 @@ struct MappingReader {
         mapping.merged = keys["merged"].flatMap {
             json($0, "merged", #"{"local_id":"{local_id}","id":"{message_id}"}"#)
         }
+        mapping.messagesByID = keys["messages_by_id"].flatMap { messagesByID($0) }
         mapping.crossOrigin = keys["cors"].flatMap { crossOrigin($0) }
         return mapping
     }

@@ -1,3 +1,4 @@
+import HTTPCodec
 import JSONCodec
 import JSONGateway
 import NIOCore
@@ -38,19 +39,19 @@ extension MappingReader {
 
     private mutating func credentials(_ tree: ConfigurationTree) -> [AccountSource.Credential] {
         let expected = "`header NAME`, `query NAME` or `cookie NAME`, for example `header Authorization`"
-        return texts(tree, "account.credential", expected).compactMap { text, line in
-            let words = text.split(separator: " ").map(String.init)
-            if words.count == 2, words[1].utf8.allSatisfy({ 0x21...0x7E ~= $0 && !":;,=".utf8.contains($0) }) {
-                switch words[0] {
-                case "header": return .header(words[1])
-                case "query": return .query(words[1])
-                case "cookie": return .cookie(words[1])
-                default: break
-                }
+        var places: [AccountSource.Credential] = []
+        for (text, line) in texts(tree, "account.credential", expected) {
+            guard let place = AccountSource.Credential(text) else {
+                wrong("`account.credential`", line, "is \(quoted(text)); expected \(expected)")
+                continue
             }
-            wrong("`account.credential`", line, "is \(quoted(text)); expected \(expected)")
-            return nil
+            guard !places.contains(where: place.isSamePlace) else {
+                wrong("`account.credential`", line, "has \(quoted(text)) twice; name each place once", code: .conflict)
+                continue
+            }
+            places.append(place)
         }
+        return places
     }
 
     private mutating func target(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
@@ -65,31 +66,92 @@ extension MappingReader {
         return String(words[1])
     }
 
-    static let memberKeys = ["ask", "accounts"]
+    /// Reads a target that names something once, by a name in braces.
+    private mutating func target(
+        _ tree: ConfigurationTree, _ place: String, naming what: String, _ name: String, _ example: String
+    ) -> String? {
+        guard let target = target(tree, place, example) else { return nil }
+        guard target.split(separator: "{\(name)}", omittingEmptySubsequences: false).count == 2,
+            !target.replacing("{\(name)}", with: "").contains(where: { "{}".contains($0) })
+        else {
+            wrong(
+                "`\(place)`", tree.line, "must name the \(what) once, as {\(name)}; for example `\(example)`")
+            return nil
+        }
+        return target
+    }
+
+    static let memberKeys = ["ask", "accounts", "page"]
 
     mutating func members(_ tree: ConfigurationTree) -> MembersSource? {
-        guard let keys = map(tree, "`members`", Self.memberKeys, needs: Self.memberKeys) else { return nil }
+        guard let keys = map(tree, "`members`", Self.memberKeys, needs: ["ask", "accounts"]) else { return nil }
         let example = "GET /conversations/{conversation}"
-        let target = keys["ask"].flatMap { self.target($0, "members.ask", example) }
-        if let target,
-            target.split(separator: "{conversation}", omittingEmptySubsequences: false).count != 2
-                || target.replacing("{conversation}", with: "").contains(where: { "{}".contains($0) })
-        {
-            wrong(
-                "`members.ask`", keys["ask"]?.line ?? tree.line,
-                "must name the conversation once, as {conversation}; for example `\(example)`")
-            return nil
+        let target = keys["ask"].flatMap {
+            self.target($0, "members.ask", naming: "conversation", "conversation", example)
         }
         guard let accounts = keys["accounts"],
             var text = text(accounts, "members.accounts", "a path as `members[*]`, or `names of joined.*`")
         else { return nil }
         let areNames = text.hasPrefix("names of ")
         if areNames { text = String(text.dropFirst("names of ".count)) }
+        let paging = keys["page"].flatMap { self.paging($0) }
         guard let path = path(text, "members.accounts", accounts.line), let target else { return nil }
-        return MembersSource(target: target, accounts: path, areNames: areNames)
+        var source = MembersSource(target: target, accounts: path, areNames: areNames)
+        source.paging = paging
+        return source
     }
 
-    static let refusalKeys = ["status", "content_type", "body", "frame"]
+    static let pageKeys = ["query", "first", "next"]
+
+    /// Reads how the members come in pages: a query, or a map with one.
+    private mutating func paging(_ tree: ConfigurationTree) -> MemberPaging? {
+        var keys = ["query": tree]
+        if case .map = tree.value {
+            guard let found = map(tree, "`members.page`", Self.pageKeys, needs: ["query"]) else { return nil }
+            keys = found
+        }
+        let expected = "a query with {page}, {offset} or {cursor} in it once, for example `page={page}&per_page=200`"
+        guard let query = keys["query"].flatMap({ word($0, "members.page", expected) }) else { return nil }
+        let names = ["{page}", "{offset}", "{cursor}"].filter { query.contains($0) }
+        guard names.count == 1, query.split(separator: "{").count == 2, !query.contains("?"), !query.contains("#")
+        else {
+            wrong("`members.page`", tree.line, "is \(quoted(query)); expected \(expected)")
+            return nil
+        }
+        for (key, name) in [("first", "{page}"), ("next", "{cursor}")] where keys[key] != nil && names != [name] {
+            wrong("`members.page.\(key)`", tree.line, "has a meaning with \(name) only", code: .conflict)
+        }
+        switch names[0] {
+        case "{page}":
+            let first = keys["first"].flatMap { number($0, "members.page.first", 0...1, "1") } ?? 0
+            return MemberPaging(query: query, order: .number(first: first))
+        case "{offset}": return MemberPaging(query: query, order: .offset)
+        default:
+            guard let next = keys["next"] else {
+                wrong(
+                    "`members.page`", tree.line,
+                    "has no `next`, the path of the next cursor in an answer; write `{query: \"\(query)\", next: PATH}`",
+                    code: .conflict)
+                return nil
+            }
+            return single(next, "members.page.next").map { MemberPaging(query: query, order: .cursor($0)) }
+        }
+    }
+
+    static let messageKeys = ["ask", "conversation"]
+
+    mutating func messagesByID(_ tree: ConfigurationTree) -> MessageSource? {
+        guard let keys = map(tree, "`messages_by_id`", Self.messageKeys, needs: Self.messageKeys) else { return nil }
+        let example = "GET /messages/{message_id}"
+        let target = keys["ask"].flatMap {
+            self.target($0, "messages_by_id.ask", naming: "message", "message_id", example)
+        }
+        let conversation = keys["conversation"].flatMap { single($0, "messages_by_id.conversation") }
+        guard let target, let conversation else { return nil }
+        return MessageSource(target: target, conversation: conversation)
+    }
+
+    static let refusalKeys = ["status", "content_type", "body", "frame", "headers", "codes"]
 
     mutating func refusal(_ tree: ConfigurationTree) -> RefusalForm? {
         guard let keys = map(tree, "`refusal`", Self.refusalKeys) else { return nil }
@@ -104,7 +166,62 @@ extension MappingReader {
         }
         form.body = refusal(keys["body"], "refusal.body") ?? form.body
         form.frame = refusal(keys["frame"], "refusal.frame")
+        if let tree = keys["headers"] { form.headers = headers(tree) }
+        if let tree = keys["codes"] { form.codes = codes(tree) }
         return form
+    }
+
+    /// Fields that describe the message or the connection, or have a key of their own.
+    private static let ownFields = [
+        "connection", "content-encoding", "content-length", "content-type", "date", "keep-alive", "retry-after", "te",
+        "trailer", "transfer-encoding", "upgrade",
+    ]
+
+    /// Reads the fields of every refusal.
+    private mutating func headers(_ tree: ConfigurationTree) -> HeaderFields {
+        var fields = HeaderFields()
+        for (name, value) in entries(tree, "`refusal.headers`", "X-Reason: encryption") {
+            let place = "refusal.headers.\(name)"
+            guard let text = text(value, place, "a text in one line") else { continue }
+            // RFC 9110 sections 5.1 and 5.5.
+            let isName =
+                !name.isEmpty && name.utf8.allSatisfy { 0x21...0x7E ~= $0 && !#""(),/:;<=>?@[\]{}"#.utf8.contains($0) }
+            guard isName, !Self.ownFields.contains(name.lowercased()), text.utf8.allSatisfy({ 0x20...0x7E ~= $0 })
+            else {
+                wrong(
+                    "`\(place)`", value.line,
+                    "cannot be set; expected a header field of your own and a text in one line")
+                continue
+            }
+            fields.add(name, text)
+        }
+        return fields
+    }
+
+    static let codeKeys = ["status", "body"]
+
+    /// Reads the forms for single codes: `CODE|CODE: {status: NUMBER, body: JSON}`.
+    private mutating func codes(_ tree: ConfigurationTree) -> [String: RefusalForm.Special] {
+        var codes: [String: RefusalForm.Special] = [:]
+        for (key, value) in entries(tree, "`refusal.codes`", "pawl_no_route: {status: 404}") {
+            guard let keys = map(value, "`refusal.codes.\(key)`", Self.codeKeys) else { continue }
+            var special = RefusalForm.Special()
+            special.status = keys["status"].flatMap { number($0, "refusal.codes.\(key).status", 400...599, "404") }
+            special.body = refusal(keys["body"], "refusal.codes.\(key).body")
+            for code in key.split(separator: "|", omittingEmptySubsequences: false).map(String.init) {
+                guard RefusalForm.allCodes.contains(code) else {
+                    let hint = NearestName.of(code, among: RefusalForm.allCodes).map { "did you mean `\($0)`?" }
+                    let all = "there are " + RefusalForm.allCodes.map { "`\($0)`" }.joined(separator: ", ")
+                    wrong(
+                        "`refusal.codes`", value.line, "has no code \(quoted(code)); \(hint ?? all)", code: .unknownKey)
+                    continue
+                }
+                if codes.updateValue(special, forKey: code) != nil {
+                    wrong("`refusal.codes`", value.line, "has \(quoted(code)) twice", code: .conflict)
+                }
+            }
+        }
+        return codes
     }
 
     private mutating func refusal(_ tree: ConfigurationTree?, _ place: String) -> String? {
@@ -181,5 +298,36 @@ extension MappingReader {
             return nil
         }
         return text
+    }
+}
+
+extension AccountSource.Credential {
+    /// Reads `header NAME`, `query NAME` or `cookie NAME`.
+    init?(_ text: String) {
+        let words = text.split(separator: " ").map(String.init)
+        guard words.count == 2, words[1].utf8.allSatisfy({ 0x21...0x7E ~= $0 && !":;,=".utf8.contains($0) }) else {
+            return nil
+        }
+        switch words[0] {
+        case "header": self = .header(words[1])
+        case "query": self = .query(words[1])
+        case "cookie": self = .cookie(words[1])
+        default: return nil
+        }
+    }
+
+    /// The place as a mapping names it.
+    var words: String {
+        switch self {
+        case .header(let name): "header " + name
+        case .query(let name): "query " + name
+        case .cookie(let name): "cookie " + name
+        }
+    }
+
+    /// Whether a request's field, query part or cookie in one place is in the other too.
+    func isSamePlace(_ other: Self) -> Bool {
+        if case .header(let one) = self, case .header(let two) = other { return HeaderFields.areOneBehindCGI(one, two) }
+        return self == other
     }
 }

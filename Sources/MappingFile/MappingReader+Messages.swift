@@ -7,26 +7,50 @@ struct ContentKeys {
     var text: JSONPath
     var also: [JSONPath] = []
     var kept: Set<String>?
-    var flag: JSONPath
+    var shown: Set<String>?
+    /// Nil if armour shows an envelope.
+    var flag: JSONPath?
+    var armour: EnvelopeArmour?
     var envelope: JSONPath?
     var fallback = ""
+    var limit: TextLimit?
 }
 
 /// Reads where messages are, and which parts they have.
 extension MappingReader {
-    static let contentKeys = ["text", "also", "keep", "flag", "envelope", "fallback"]
+    static let contentKeys = ["text", "also", "keep", "mark", "flag", "armour", "envelope", "fallback", "limit"]
 
     /// - Parameter standard: the values for all messages, if this is about some of them.
     mutating func content(
         _ tree: ConfigurationTree, _ place: String, _ standard: ContentKeys? = nil
     ) -> ContentKeys? {
-        guard let keys = map(tree, "`\(place)`", Self.contentKeys, needs: standard == nil ? ["text", "flag"] : [])
-        else { return nil }
+        guard let keys = map(tree, "`\(place)`", Self.contentKeys, needs: standard == nil ? ["text"] : []) else {
+            return nil
+        }
         let text = keys["text"].map { members($0, place + ".text") } ?? standard?.text
         let flag = keys["flag"].map { members($0, place + ".flag") } ?? standard?.flag
-        guard let text, let flag else { return nil }
-        var result = standard ?? ContentKeys(text: text, flag: flag)
+        guard let text else { return nil }
+        var result = standard ?? ContentKeys(text: text)
         (result.text, result.flag) = (text, flag)
+        if let tree = keys["armour"] {
+            result.armour = word(tree, place + ".armour", "text, html or detect").flatMap(EnvelopeArmour.init)
+            if result.armour == nil {
+                wrong("`\(place).armour`", tree.line, "is \(tree.words); expected `text`, `html` or `detect`")
+            }
+            result.flag = keys["flag"] == nil ? nil : flag
+        } else if keys["flag"] != nil {
+            result.armour = nil
+        }
+        if result.armour == nil, result.flag == nil {
+            wrong(
+                "`\(place)`", tree.line,
+                "has no `flag`; write `flag:`, or `armour: text` if your backend keeps no other member", code: .conflict
+            )
+            return nil
+        }
+        if result.armour != nil, let line = (keys["flag"] ?? keys["envelope"])?.line {
+            wrong("`\(place)`", line, "has `armour`, which stands in the text, and a place for flag or envelope")
+        }
         if let tree = keys["also"] {
             result.also = texts(tree, place + ".also", "a list of paths, for example `[html]`").compactMap {
                 text, line in
@@ -35,6 +59,10 @@ extension MappingReader {
         }
         if let tree = keys["keep"] {
             result.kept = Set(texts(tree, place + ".keep", "a list of names, for example `[id, reply_to]`").map(\.text))
+        }
+        if let tree = keys["mark"] {
+            let all = texts(tree, place + ".mark", "a list of names, for example `[formatted_body]`")
+            result.shown = Set(all.compactMap { path($0.text, place + ".mark", $0.line)?.text })
         }
         if let tree = keys["envelope"] { result.envelope = members(tree, place + ".envelope") }
         if let tree = keys["fallback"] {
@@ -46,12 +74,27 @@ extension MappingReader {
             wrong(
                 "`\(place)`", tree.line, "has no `fallback`, the words that stand where the text was", code: .conflict)
         }
+        if let tree = keys["limit"] { result.limit = limit(tree, place + ".limit") }
         refuseOverlaps(result, place, tree.line)
         return result
     }
 
+    static let limitKeys = ["characters", "bytes"]
+
+    private mutating func limit(_ tree: ConfigurationTree, _ place: String) -> TextLimit? {
+        guard let keys = map(tree, "`\(place)`", Self.limitKeys) else { return nil }
+        let range = 1...(16 << 20)
+        let characters = keys["characters"].flatMap { number($0, place + ".characters", range, "16383") }
+        let bytes = keys["bytes"].flatMap { number($0, place + ".bytes", range, "65535") }
+        guard (keys["characters"] == nil) != (keys["bytes"] == nil) else {
+            wrong("`\(place)`", tree.line, "needs one of `characters:` and `bytes:`")
+            return nil
+        }
+        return characters.map(TextLimit.characters) ?? bytes.map(TextLimit.bytes)
+    }
+
     private mutating func refuseOverlaps(_ keys: ContentKeys, _ place: String, _ line: Int) {
-        let paths = [keys.text, keys.flag] + (keys.envelope.map { [$0] } ?? []) + keys.also
+        let paths = [keys.text] + (keys.flag.map { [$0] } ?? []) + (keys.envelope.map { [$0] } ?? []) + keys.also
         for (index, path) in paths.enumerated() {
             for other in paths[(index + 1)...] {
                 guard let names = path.memberNames, let others = other.memberNames,
@@ -66,7 +109,7 @@ extension MappingReader {
 
     static let shapeKeys = [
         "like", "containers", "messages", "within", "when", "conversation", "content", "sender", "recipients",
-        "remote_id", "local_id", "history",
+        "remote_id", "local_id", "history", "parse", "body",
     ]
 
     mutating func messages(_ tree: ConfigurationTree) {
@@ -136,6 +179,8 @@ extension MappingReader {
         let recipients = keys["recipients"].flatMap { path($0, place + ".recipients") }
         let remote = keys["remote_id"].flatMap { single($0, place + ".remote_id") }
         let local = keys["local_id"].flatMap { single($0, place + ".local_id") }
+        let parsed = keys["parse"].map { self.parsed($0, place) } ?? []
+        let bodies = keys["body"].map { self.bodies($0, place) } ?? [.json]
         let isHistory = keys["history"].map { flag($0, place + ".history") } ?? false
         guard let conversation else { return [] }
         var kept = content.kept
@@ -159,10 +204,47 @@ extension MappingReader {
                     fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
                     localID: local, content: object, kept: kept)
                 shape.isHistory = isHistory
+                (shape.parsed, shape.bodies, shape.armour) = (parsed, bodies, content.armour)
+                (shape.limit, shape.shown) = (content.limit, content.shown)
+                if let limit = content.limit, shape.longestText == 0 {
+                    wrong("`\(place)`", line, "has a `limit` of \(limit.length); a sealed text is longer in any case")
+                    return []
+                }
                 shapes.append(shape)
             }
         }
         return shapes
+    }
+
+    /// The forms of a request's body.
+    private mutating func bodies(_ tree: ConfigurationTree, _ place: String) -> Set<BodyForm> {
+        let known = BodyForm.allCases.map(\.rawValue).joined(separator: ", ")
+        var bodies: Set<BodyForm> = []
+        for (text, line) in texts(tree, place + ".body", "a list of " + known) {
+            if let form = BodyForm(rawValue: text) {
+                bodies.insert(form)
+            } else {
+                wrong("`\(place).body`", line, "is \(quoted(text)); expected one or several of \(known)")
+            }
+        }
+        return bodies
+    }
+
+    /// The paths of strings that hold JSON documents.
+    private mutating func parsed(_ tree: ConfigurationTree, _ place: String) -> [JSONPath] {
+        let all = texts(tree, place + ".parse", "the path of a string that holds JSON, for example `data.post`")
+        guard all.count <= JSONDocument.parsedPathLimit else {
+            wrong("`\(place).parse`", tree.line, "has more than \(JSONDocument.parsedPathLimit) paths")
+            return []
+        }
+        return all.compactMap { text, line in
+            guard let path = path(text, place + ".parse", line) else { return nil }
+            guard path.text != "$" else {
+                wrong("`\(place).parse`", line, "is the whole document; name a string in it")
+                return nil
+            }
+            return path
+        }
     }
 
     /// The paths of messages in a container: each place, and each place within one, with the condition.

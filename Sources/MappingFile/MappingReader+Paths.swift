@@ -51,7 +51,7 @@ extension MappingReader {
 
     static let sourceExample =
         "a path in the message (`room.id`), `path NAME` for what stands in braces in the route, `query NAME`, "
-        + "`container PATH`, or `name of container`"
+        + "`of NAME` for the conversation of the message with that id, `container PATH`, or `name of container`"
 
     /// The source of a value, in the message or around it.
     mutating func source(_ tree: ConfigurationTree, _ place: String) -> ValueSource? {
@@ -65,6 +65,7 @@ extension MappingReader {
             switch words[0] {
             case "path": return .capture(words[1])
             case "query": return .query(words[1])
+            case "of": return .ofMessage(words[1])
             case "container":
                 return path(words[1], place, line).flatMap { single($0, place, line) }.map { .container($0) }
             default:

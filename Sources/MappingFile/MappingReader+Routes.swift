@@ -5,7 +5,9 @@ import PawlConfiguration
 
 /// Reads the routes of requests and the kinds of frames.
 extension MappingReader {
-    static let routeKeys = ["label", "remote_id", "local_id", "conversation", "references", "at_once"]
+    static let routeKeys = [
+        "label", "remote_id", "local_id", "conversation", "references", "at_once", "chosen_members",
+    ]
     static let routeExample = "POST /conversations/{conversation}/messages: content written"
 
     mutating func routes(_ tree: ConfigurationTree) -> [Mapping.Route] {
@@ -73,10 +75,12 @@ extension MappingReader {
             }
         }
         for source in references + [conversation, local].compactMap(\.self) + (request + response).map(\.conversation) {
-            if case .capture(let name) = source, !captures.contains(name) {
+            switch source {
+            case .capture(let name) where !captures.contains(name), .ofMessage(let name) where !captures.contains(name):
                 wrong(place, tree.line, "has no {\(name)}, where the \(name) is looked for")
-                break
+            default: continue
             }
+            break
         }
         let odd = key.methods.filter { !Self.queueable.contains($0) }
         if words.label == .content || words.label == .control, let method = odd.first {
@@ -88,11 +92,25 @@ extension MappingReader {
         if request.count > 1 {
             wrong(place, tree.line, "has several messages in its request; a request has one place for them")
         }
+        if request.contains(where: { !$0.parsed.isEmpty || $0.bodies.contains(.form) }),
+            references.contains(where: { if case .message = $0 { true } else { false } })
+        {
+            wrong(
+                place, tree.line,
+                "has `references` in a body with `parse` or in a form; the queue exchanges ids in plain JSON only")
+        }
         let answer = keys["at_once"].flatMap { atOnce($0, hasLocalID: local != nil) } ?? .whenDone
+        let chosen = keys["chosen_members"].flatMap { chosenMembers($0) }
+        if let chosen, chosen.query == nil ? words.label != .passthrough : response.isEmpty {
+            wrong(
+                place, tree.line,
+                "has `chosen_members`; they are in the query of a request for messages, or in the body of a `passthrough`"
+            )
+        }
         return Mapping.Route(
             methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
             response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
-            answer: answer)
+            answer: answer, chosenMembers: chosen)
     }
 
     /// Reads a label with its messages: `content written -> echoed`.
@@ -154,6 +172,19 @@ extension MappingReader {
         return found
     }
 
+    static let chosenKeys = ["query", "list", "add"]
+
+    private mutating func chosenMembers(_ tree: ConfigurationTree) -> ChosenMembers? {
+        guard let keys = map(tree, "`chosen_members`", Self.chosenKeys, needs: ["list", "add"]) else { return nil }
+        let query = keys["query"].flatMap {
+            word($0, "chosen_members.query", "a name in the query, for example `filter`")
+        }
+        let list = keys["list"].flatMap { single($0, "chosen_members.list") }
+        let names = keys["add"].map { texts($0, "chosen_members.add", "a list of names, for example `[encrypted]`") }
+        guard let list, let names else { return nil }
+        return ChosenMembers(query: query, list: list, needed: names.map(\.text))
+    }
+
     static let atOnceKeys = ["status", "body"]
 
     private mutating func atOnce(_ tree: ConfigurationTree, hasLocalID: Bool) -> Mapping.Route.Answer? {
@@ -204,6 +235,11 @@ extension MappingReader {
     private mutating func frame(
         _ direction: FrameRoute.Direction, _ when: JSONPath?, _ tree: ConfigurationTree, _ place: String
     ) -> FrameRoute? {
+        if case .map = tree.value {
+            return login(tree, place).map {
+                FrameRoute(direction: direction, when: when, label: .passthrough, login: $0)
+            }
+        }
         guard case .text(let text) = tree.value else {
             wrong(place, tree.line, "is \(tree.words); expected a label", code: .wrongType)
             return nil
@@ -226,12 +262,73 @@ extension MappingReader {
         default: break
         }
         let shapes = messages(names, place, tree.line, nil, [])
-        if shapes.contains(where: { if case .capture = $0.conversation { true } else { false } }) {
+        if shapes.contains(where: { $0.conversation.isInPath }) {
             wrong(
                 place, tree.line,
                 "looks for its conversation in a path, and a frame has none; write `conversation:` for its messages")
             return nil
         }
         return FrameRoute(direction: direction, when: when, label: label.label, shapes: shapes)
+    }
+
+    static let loginKeys = ["login"]
+
+    /// Reads a frame that carries a login: `login: {header Authorization: "Bearer {data.token}"}`.
+    private mutating func login(_ tree: ConfigurationTree, _ place: String) -> FrameLogin? {
+        guard let keys = map(tree, place, Self.loginKeys, needs: Self.loginKeys), let places = keys["login"] else {
+            return nil
+        }
+        var values: [FrameLogin.Value] = []
+        for (key, value) in entries(places, place, "header Authorization: \"Bearer {data.token}\"") {
+            guard let found = AccountSource.Credential(key), credentialPlaces.contains(found) else {
+                let all = credentialPlaces.map { "`\($0.words)`" }.joined(separator: ", ")
+                wrong(
+                    place, value.line, "fills \(quoted(key)), which `account.credential` does not name; it has \(all)")
+                continue
+            }
+            guard let text = text(value, place, "a text with paths in braces, for example `Bearer {data.token}`") else {
+                continue
+            }
+            guard let parts = loginParts(text, place, value.line) else { continue }
+            values.append(FrameLogin.Value(found, parts))
+        }
+        return values.isEmpty ? nil : FrameLogin(values)
+    }
+
+    /// Splits a text into its paths in braces and what is between them.
+    private mutating func loginParts(_ text: String, _ place: String, _ line: Int) -> [FrameLogin.Part]? {
+        var parts: [FrameLogin.Part] = []
+        var rest = Substring(text)
+        while let open = rest.firstIndex(of: "{"), let close = rest[open...].firstIndex(of: "}") {
+            if open > rest.startIndex { parts.append(.text(String(rest[..<open]))) }
+            guard let path = path(String(rest[rest.index(after: open)..<close]), place, line) else { return nil }
+            guard !path.isPlural else {
+                wrong(place, line, "has a path that can lead to several values; expected one without * and conditions")
+                return nil
+            }
+            parts.append(.path(path))
+            rest = rest[rest.index(after: close)...]
+        }
+        if !rest.isEmpty { parts.append(.text(String(rest))) }
+        let fixed = parts.compactMap { if case .text(let text) = $0 { text } else { nil } }.joined()
+        guard fixed.utf8.count < text.utf8.count,
+            fixed.utf8.allSatisfy({ 0x20...0x7E ~= $0 && !"{};,".utf8.contains($0) })
+        else {
+            wrong(
+                place, line,
+                "is \(quoted(text)); expected a text with a path in braces, for example `Bearer {data.token}`")
+            return nil
+        }
+        return parts
+    }
+}
+
+extension ValueSource {
+    /// Whether the value comes from a segment of the path.
+    fileprivate var isInPath: Bool {
+        switch self {
+        case .capture, .ofMessage: true
+        case .query, .message, .container, .containerName: false
+        }
     }
 }

@@ -20,6 +20,8 @@ package struct MappingTrial: Encodable, Sendable {
         /// The sealed members, as JSON.
         package var sealed: String?
         package var isFlagged: Bool
+        /// The longest text that the backend accepts when it is sealed, in bytes; nil if the mapping names no limit.
+        package var longestText: Int?
         /// Whether it may contain an envelope.
         package var mayBeEnvelope: Bool
     }
@@ -36,6 +38,8 @@ package struct MappingTrial: Encodable, Sendable {
     /// The route or frame that matches, as the mapping writes it.
     package var route: String?
     package var label: String?
+    /// The places of credentials that the request fills. Their values are not shown.
+    package var login: [String] = []
     /// Why this route matches, or why none does.
     package var reasons: [String] = []
     package var captures: [String: String] = [:]
@@ -43,6 +47,10 @@ package struct MappingTrial: Encodable, Sendable {
     package var localID: String?
     package var remoteID: String?
     package var references: [String] = []
+    /// The members in an answer to the lookup of members; nil if the sample is none.
+    package var members: [String]?
+    /// The query of the next page of members; nil if there is none.
+    package var nextPage: String?
     package var messages: [Message] = []
     /// Faults of the sample, or of the mapping.
     package var faults: [String] = []
@@ -62,13 +70,22 @@ package struct MappingTrial: Encodable, Sendable {
 
     package static func request(_ mapping: Mapping, _ head: RequestHead, _ body: ByteBuffer) -> MappingTrial {
         var trial = MappingTrial("the request \(head.method) \(head.target)")
-        guard let match = trial.find(mapping, head) else { return trial }
+        let login = CredentialValues(in: head, at: mapping.account.credentials)
+        trial.login = login.places.map(\.words)
+        if let place = login.ambiguous {
+            trial.faults.append(
+                "`\(place.words)` has several values, or one that backends read differently; its account is unknown")
+        }
+        guard let match = trial.find(mapping, head) else {
+            if mapping.members?.conversation(of: head) != nil { trial.isLookup() }
+            return trial
+        }
         let (route, target) = (match.route, match.target)
         trial.conversation = route.conversation.flatMap { target[$0] }
         trial.localID = route.localID.flatMap { target[$0] }
         trial.references = route.references.compactMap { target[$0] }
         var sealed: String?
-        if let shape = route.request, let document = trial.document(body) {
+        if let shape = route.request, let document = trial.document(body, shape, head.headers) {
             sealed = trial.read(document, [shape], target, isRequest: true)
             trial.conversation = trial.conversation ?? trial.messages.first?.conversation
             trial.localID = trial.localID ?? trial.messages.first?.localID
@@ -87,17 +104,23 @@ package struct MappingTrial: Encodable, Sendable {
         _ mapping: Mapping, _ head: RequestHead, _ response: ResponseHead, _ body: ByteBuffer
     ) -> MappingTrial {
         var trial = MappingTrial("the answer \(response.status) to \(head.method) \(head.target)")
+        if let source = mapping.members, let conversation = source.conversation(of: head) {
+            trial.isLookup()
+            trial.readMembers(source, conversation, response, body)
+            return trial
+        }
         guard let match = trial.find(mapping, head) else { return trial }
         let route = match.route
         guard !route.response.isEmpty || route.remoteID != nil else {
             trial.reasons.append("answers to such requests pass as they are")
             return trial
         }
-        guard let document = trial.document(body) else { return trial }
+        let shapes = route.response + (route.request.map { [$0] } ?? [])
+        guard let document = trial.document(body, shapes) else { return trial }
         _ = trial.read(document, route.response, match.target, isRequest: false)
         if let path = route.remoteID {
             trial.paths.append("the backend's id: " + document.explanation(of: path))
-            trial.remoteID = (try? document.one(path)).flatMap { try? document.identifier($0, path.text) }
+            trial.remoteID = route.remoteIDSource?.id(in: document)
             if trial.remoteID == nil { trial.faults.append("the answer holds no id of the message at \(path.text)") }
         }
         return trial
@@ -108,27 +131,67 @@ package struct MappingTrial: Encodable, Sendable {
     ) -> MappingTrial {
         let side = direction == .fromClient ? "client" : "backend"
         var trial = MappingTrial("the frame from the \(side)")
-        guard let document = trial.document(body) else { return trial }
-        guard let frame = mapping.frame(for: document, direction) else {
+        guard let whole = trial.document(body) else { return trial }
+        guard let frame = mapping.frame(for: whole, direction) else {
             trial.reasons.append(
-                document.hasDuplicateNames(document.root)
+                whole.hasDuplicateNames(whole.root)
                     ? "it has two members of the same name, so its kind is ambiguous"
                     : "no condition of `from \(side)` is true of it")
             for known in mapping.frames where known.direction == direction {
-                if let when = known.when { trial.paths.append(document.explanation(of: when)) }
+                if let when = known.when { trial.paths.append(whole.explanation(of: when)) }
             }
             trial.outcomes = Outcomes.of(nil, body: nil)
             return trial
         }
         trial.route = frame.when?.text ?? MappingReader.anyFrame
         trial.label = frame.label.rawValue
+        if let login = frame.login { trial.read(login, whole, mapping.account.credentials) }
         let isRequest = direction == .fromClient && frame.label == .content
+        guard let document = trial.document(body, frame.shapes) else { return trial }
         let sealed = trial.read(document, frame.shapes, TargetValues(), isRequest: isRequest)
         trial.outcomes = Outcomes.of(frame.label, body: sealed, isReadable: trial.faults.isEmpty)
         return trial
     }
 
     // MARK: Parts
+
+    /// Reads the login in a frame.
+    private mutating func read(
+        _ login: FrameLogin, _ document: JSONDocument, _ places: [AccountSource.Credential]
+    ) {
+        label = "login"
+        for case .path(let path) in login.values.flatMap(\.parts) {
+            paths.append("login: " + document.explanation(of: path))
+        }
+        switch login.credential(in: document, at: places) {
+        case .found: self.login = login.values.map(\.place.words)
+        case .absent: faults.append("it has no value at a path of its login")
+        case .unreadable: faults.append("its login can be read in more than one way, or holds white space, `;` or `,`")
+        }
+    }
+
+    /// The sample is a request of the gateway itself, which needs no route.
+    private mutating func isLookup() {
+        route = "members.ask"
+        reasons = ["the gateway itself asks for members with it"]
+        outcomes = []
+    }
+
+    /// Reads the answer to a lookup of members.
+    private mutating func readMembers(
+        _ source: MembersSource, _ conversation: String, _ response: ResponseHead, _ body: ByteBuffer
+    ) {
+        self.conversation = conversation
+        guard let document = document(body) else { return }
+        paths.append("members: " + document.explanation(of: source.accounts))
+        if case .cursor(let path) = source.paging?.order {
+            paths.append("next page: " + document.explanation(of: path))
+        }
+        members = source.members(in: response, body)?.map(\.name)
+        if members == nil { faults.append("the answer holds no members at \(source.accounts.text)") }
+        var pages = MemberPages(source, of: conversation, by: Credential())
+        if case .ask(let next) = pages.take(response, body) { nextPage = next.head.query.map(String.init) }
+    }
 
     private mutating func find(_ mapping: Mapping, _ head: RequestHead) -> RouteMatch? {
         guard let match = mapping.route(for: head) else {
@@ -186,9 +249,23 @@ package struct MappingTrial: Encodable, Sendable {
             : ["no route fits its path; up to /\(begin) it fits " + near.joined(separator: ", ")]
     }
 
-    private mutating func document(_ body: ByteBuffer) -> JSONDocument? {
+    /// Reads a request's body as the gateway does, and shows why it is not JSON.
+    private mutating func document(_ body: ByteBuffer, _ shape: MessageShape, _ headers: HeaderFields) -> JSONDocument?
+    {
+        do throws(MessageFault) {
+            return try shape.document(body, headers)
+        } catch {
+            guard error == .noMessage, shape.bodies.contains(.json) else {
+                faults.append(error == .noMessage ? "its body is not of a form that the mapping allows" : "\(error)")
+                return nil
+            }
+            return document(body, [shape])
+        }
+    }
+
+    private mutating func document(_ body: ByteBuffer, _ shapes: [MessageShape] = []) -> JSONDocument? {
         do throws(JSONError) {
-            return try JSONDocument(body)
+            return try JSONDocument(body).parsing(for: shapes)
         } catch {
             faults.append("its body is \(error)")
             return nil
@@ -208,7 +285,11 @@ package struct MappingTrial: Encodable, Sendable {
                 Message(
                     conversation: message.conversation, sender: message.sender, recipients: message.recipients,
                     localID: message.localID, remoteID: message.remoteID, text: text, sealed: sealed,
-                    isFlagged: message.isFlagged, mayBeEnvelope: message.envelope != nil))
+                    isFlagged: message.isFlagged, longestText: message.shape.longestText,
+                    mayBeEnvelope: message.envelope != nil))
+            if isRequest, let content = message.shape.longestText(besides: 0), let sealed, sealed.utf8.count > content {
+                faults.append("what is sealed of it has \(sealed.utf8.count) bytes; your backend accepts \(content)")
+            }
         }
         explain(document, shapes, reading, isRequest)
         guard isRequest, reading.faults.isEmpty else { return nil }
@@ -228,6 +309,7 @@ package struct MappingTrial: Encodable, Sendable {
     ) {
         var lines: [String] = []
         for shape in shapes {
+            for path in shape.parsed { lines.append("parse: " + document.explanation(of: path)) }
             if shape.containers.text != "$" {
                 lines.append("containers: " + document.explanation(of: shape.containers))
             }
@@ -246,7 +328,9 @@ package struct MappingTrial: Encodable, Sendable {
                 content = inner
             }
             // A request has neither flag nor envelope: the gateway adds them.
-            let ours = isRequest ? [] : [("flag", shape.flag)] + (shape.envelope.map { [("envelope", $0)] } ?? [])
+            let ours =
+                isRequest
+                ? [] : (shape.flag.map { [("flag", $0)] } ?? []) + (shape.envelope.map { [("envelope", $0)] } ?? [])
             let inside = [("text", shape.text)] + ours
             for (name, path) in inside + shape.also.map({ ("also", $0) }) {
                 lines.append("\(name): " + document.explanation(of: path, from: content))
@@ -300,5 +384,20 @@ enum Outcomes {
         case .control: return "passes, in the order of its conversation"
         case .passthrough: return "passes as it is"
         }
+    }
+}
+
+extension MembersSource {
+    /// The conversation of a request that asks for members; nil if it is another request.
+    fileprivate func conversation(of head: RequestHead) -> String? {
+        let parts = target.split(separator: "?")[0].split(separator: "{conversation}", omittingEmptySubsequences: false)
+            .map(String.init)
+        let path = String(head.path)
+        guard head.method == "GET", parts.count == 2, path.hasPrefix(parts[0]), path.hasSuffix(parts[1]),
+            path.utf8.count > parts[0].utf8.count + parts[1].utf8.count
+        else { return nil }
+        let name = path.dropFirst(parts[0].count).dropLast(parts[1].count)
+        guard !name.contains("/") else { return nil }
+        return PercentCoding.decode(name.utf8).map { String(decoding: $0, as: UTF8.self) }
     }
 }

@@ -10,7 +10,9 @@ extension Mapping {
         }
         let words = counts.map { "\($0.1) \($0.0)" }.joined(separator: ", ")
         let frameWords = frames.isEmpty ? "no kinds of frames" : "\(frames.count) kinds of frames"
-        return "The mapping `\(name)` is well formed: \(routes.count) routes (\(words)), \(frameWords)."
+        let longest = (routes.compactMap(\.request) + frames.flatMap(\.shapes)).compactMap(\.longestText).min()
+        let limit = longest.map { " Sealed texts of up to \($0) bytes fit into your backend." } ?? ""
+        return "The mapping `\(name)` is well formed: \(routes.count) routes (\(words)), \(frameWords)." + limit
     }
 }
 
@@ -25,11 +27,16 @@ extension MappingTrial: CustomStringConvertible {
         line("fits", route ?? "nothing")
         for reason in reasons { line("because", reason) }
         line("label", label)
+        line("login", login.isEmpty ? nil : login.joined(separator: ", "))
         for (name, value) in captures.sorted(by: { $0.key < $1.key }) { line("{\(name)}", value) }
         line("conversation", conversation)
         line("local id", localID)
         line("remote id", remoteID)
         if !references.isEmpty { line("references", references.joined(separator: ", ")) }
+        if let members {
+            line("members", "\(members.count): " + members.prefix(Self.shownMembers).joined(separator: ", "))
+        }
+        line("next page", nextPage)
         for (index, message) in messages.prefix(Self.shownMessages).enumerated() {
             lines.append("  message \(index + 1) of \(messages.count)")
             line("  conversation", message.conversation)
@@ -38,6 +45,7 @@ extension MappingTrial: CustomStringConvertible {
             line("  local id", message.localID)
             line("  remote id", message.remoteID)
             line("  text", message.text)
+            line("  longest text", message.longestText.map { "\($0) bytes, which your backend accepts when sealed" })
             line("  is sealed", message.isFlagged || message.mayBeEnvelope ? nil : message.sealed)
             if message.isFlagged { line("  flag", "says that it is encrypted") }
             if message.mayBeEnvelope { line("  envelope", "may be one") }
@@ -55,4 +63,6 @@ extension MappingTrial: CustomStringConvertible {
 
     /// Ours: messages that are shown; more of one kind add nothing.
     private static let shownMessages = 5
+    /// Ours: members that are shown.
+    private static let shownMembers = 20
 }

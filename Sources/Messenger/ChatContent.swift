@@ -56,6 +56,8 @@ extension UInt64 {
 ///     +pawl/received=IDS           ids of the recipient's messages, separated by commas
 ///     +pawl/read=IDS
 ///     +pawl/signal=KIND            the text is for the app's code and not for people; the timer is its lifetime
+///     +pawl/history=1              the text is a part of the history for the sender's other device, or asks for one; see
+///                                  ``HistoryMessage``
 ///     +pawl/group=BASE64           the message belongs to a group in this version; see ``GroupReference``. Alone: the
 ///                                  version is new
 package struct ChatContent: Equatable, Sendable {
@@ -84,6 +86,8 @@ package struct ChatContent: Equatable, Sendable {
         case signal(kind: String)
         /// A version of the group, and nothing else.
         case group
+        /// About the history of the account: the text is that of a ``HistoryMessage``.
+        case history
     }
 
     package var act: Act
@@ -121,8 +125,9 @@ package struct ChatContent: Equatable, Sendable {
         case .read(let ids): tags.append("read=\(Self.list(ids))")
         case .signal(let kind): tags.append("signal=\(kind)")
         case .group: break
+        case .history: tags.append("history=1")
         }
-        if let group { tags.append("group=\(Self.base64(group.bytes))") }
+        if let group { tags.append("group=\(Base64.text(group.bytes))") }
         return Body(
             kind: hasText ? .text : .tagsOnly, tags: Array(tags.map { "+pawl/" + $0 }.joined(separator: ";").utf8),
             text: Array(text.utf8))
@@ -132,14 +137,14 @@ package struct ChatContent: Equatable, Sendable {
     private var hasText: Bool {
         switch act {
         case .text, .edit: true
-        case .file, .delete, .react, .received, .read, .signal, .group: false
+        case .file, .delete, .react, .received, .read, .signal, .group, .history: false
         }
     }
 
     /// Whether the body has text that people do not see.
     private var hasHiddenText: Bool {
         switch act {
-        case .signal, .file: true
+        case .signal, .file, .history: true
         default: false
         }
     }
@@ -152,13 +157,7 @@ package struct ChatContent: Equatable, Sendable {
 
     private static func list(_ ids: [MessageID]) -> String { ids.map(\.name).joined(separator: ",") }
 
-    private static func base64(_ text: String) -> String { base64(Array(text.utf8)) }
-
-    private static func base64(_ bytes: [UInt8]) -> String {
-        var output: [UInt8] = []
-        Base64.encode(bytes[...], into: &output)
-        return String(decoding: output, as: UTF8.self)
-    }
+    private static func base64(_ text: String) -> String { Base64.text(Array(text.utf8)) }
 
     /// Reads a body that is no control message.
     ///
@@ -189,6 +188,7 @@ package struct ChatContent: Equatable, Sendable {
             guard Self.isSignalKind(value) else { throw .malformed }
             acts.append(.signal(kind: value))
         }
+        if tags["history"] != nil { acts.append(.history) }
         let group = try tags["group"].map { value throws(EnvelopeError) in
             guard let bytes = Base64.decode(value.utf8) else { throw .malformed }
             return try GroupReference(bytes)
@@ -196,7 +196,7 @@ package struct ChatContent: Equatable, Sendable {
         if group != nil, acts.isEmpty, body.kind == .tagsOnly { acts.append(.group) }
         guard acts.count <= 1 else { throw .malformed }
         switch acts.first {
-        case .received, .read, .signal: guard group == nil else { throw .malformed }
+        case .received, .read, .signal, .history: guard group == nil else { throw .malformed }
         default: break
         }
         self.init(acts.first ?? .text, text: text, writtenAt: now)

@@ -70,6 +70,8 @@ package struct ChatMessage: Equatable, Sendable {
     package var isAwaited = false
     /// Whether the text is that of a ``FileReference``. Empty once it was deleted.
     package var isFile = false
+    /// Whether the server has it for a recipient, and whether it has refused it for one, while others are open.
+    var (isTaken, isRefused) = (false, false)
     /// How long the text stays, in seconds; nil for good.
     package var timer: Int64?
     /// At most one of each person.
@@ -132,7 +134,7 @@ package struct ChatMessage: Equatable, Sendable {
     ///     author (2 B length) | receipts (1 B) | each: member (2 B length), state (1 B)
     package var bytes: [UInt8] {
         let isGroup = chat.group != nil
-        let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited, isFile].enumerated()
+        let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited, isFile, isTaken, isRefused].enumerated()
             .reduce(UInt8(0)) { $0 | ($1.element ? 1 << UInt8($1.offset) : 0) }
         var output: [UInt8] = [isGroup ? 2 : 1, flags, state.rawValue, protection.rawValue]
         output.append(bigEndian: reference.device.value)
@@ -162,7 +164,7 @@ package struct ChatMessage: Equatable, Sendable {
         let isGroup = chat.group != nil
         guard form == (isGroup ? 2 : 1) else { throw .unsupportedVersion(form) }
         let flags = try cursor.byte()
-        guard flags < 64, let state = DeliveryState(rawValue: try cursor.byte()),
+        guard let state = DeliveryState(rawValue: try cursor.byte()),
             let protection = Protection(rawValue: try cursor.byte())
         else { throw .malformed }
         let device = DeviceID(try cursor.uint64())
@@ -192,6 +194,7 @@ package struct ChatMessage: Equatable, Sendable {
             writtenAt: writtenAt, storedAt: storedAt, state: state, protection: protection)
         (isVerified, isEdited) = (flags & 2 != 0, flags & 4 != 0)
         (isDeleted, isAwaited, isFile) = (flags & 8 != 0, flags & 16 != 0, flags & 32 != 0)
+        (isTaken, isRefused) = (flags & 64 != 0, flags & 128 != 0)
         self.timer = timer == 0 ? nil : timer
         (self.reactions, self.author, self.receipts) = (reactions, author, receipts)
     }

@@ -92,11 +92,7 @@ package struct FileReference: Hashable, Sendable {
     }
 
     /// The text of the message.
-    package var text: String {
-        var output: [UInt8] = []
-        Base64.encode(bytes[...], into: &output)
-        return String(decoding: output, as: UTF8.self)
-    }
+    package var text: String { Base64.text(bytes) }
 
     /// Reads ``text``.
     ///

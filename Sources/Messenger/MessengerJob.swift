@@ -1,6 +1,7 @@
 // The jobs of a messenger's machine, and its replies and events. Values only: they cross threads.
 
 package import Devices
+package import DoubleRatchet
 package import Envelope
 package import Protection
 
@@ -70,6 +71,10 @@ package struct ReceivedSignal: Sendable, Equatable {
     package var text: String
     /// In milliseconds since 1970, by the sender's clock.
     package var writtenAt: Int64
+
+    package init(user: String, device: DeviceID, kind: String, text: String, writtenAt: Int64) {
+        (self.user, self.device, self.kind, self.text, self.writtenAt) = (user, device, kind, text, writtenAt)
+    }
 }
 
 /// A change of a group.
@@ -97,6 +102,16 @@ package struct GroupProposal: Sendable, Equatable {
     }
 }
 
+/// Which sessions are begun with keys that were read.
+package struct NewSessions: Sendable {
+    /// Whether sessions are begun with devices that have none. They are not to open an envelope: it begins one itself.
+    package var begins: Bool
+    /// A device with which a new session is begun in any case, because its messages cannot be opened.
+    package var renewing: DeviceID?
+
+    package init(begins: Bool = true, renewing: DeviceID? = nil) { (self.begins, self.renewing) = (begins, renewing) }
+}
+
 /// A job. Jobs take effect in their order. The reply goes to the ticket, after the commit.
 package enum MessengerJob: Sendable {
     case send(ticket: UInt64, SendJob)
@@ -113,8 +128,12 @@ package enum MessengerJob: Sendable {
     case receipt(ticket: UInt64, MessageID, from: String, isRead: Bool)
     /// The published keys of a person were read; nil if there are none.
     ///
-    /// - Parameter begins: whether sessions are begun. They are not to open an envelope: it begins one itself.
-    case keys(ticket: UInt64, [UInt8]?, of: String, begins: Bool = true)
+    /// - Parameter oneTime: one-time prekeys that the server has handed out for the sessions that begin.
+    case keys(
+        ticket: UInt64, [UInt8]?, of: String, NewSessions = NewSessions(),
+        oneTime: [DeviceID: OneTimePreKey.Public] = [:])
+    /// The server has so many one-time prekeys of this device left. The reply has those to add.
+    case replenish(ticket: UInt64, left: Int)
     /// The account is new: this device is its first, and its keys are published.
     case found(ticket: UInt64)
     /// The account exists: this device asks the master device to be added.
@@ -143,6 +162,8 @@ package enum MessengerJob: Sendable {
     /// - Parameter hasKeys: whether the published keys of the members that have signed were read for it.
     case readGroup(ticket: UInt64, GroupReference, [UInt8]?, hasKeys: Bool)
     case groups(ticket: UInt64)
+    /// Makes an introduction of this device, for transports with keys in band.
+    case introduce(ticket: UInt64)
     /// Whether the transport is authenticated. Requests wait until it is.
     case authenticated(Bool)
     /// Whether envelopes for several devices are sent as one, from now on.
@@ -162,6 +183,8 @@ package enum AttemptEnd: Sendable, Equatable {
     case failed
     /// The transport does not have this call.
     case unsupported
+    /// The server lists no such recipient, or not all of them.
+    case unknownRecipient
     /// The server will not do it.
     case refused(String)
 }
@@ -244,6 +267,8 @@ package enum MessengerEvent: Sendable {
     case keysWanted(String)
     /// An envelope of a person could not be opened.
     case unreadable(String, OpenFailure)
+    /// A device of a person uses a session that this device does not have: a new one has to be begun.
+    case sessionLost(String, DeviceID)
     /// Messages of a person were lost before one that has come.
     case gap(String, Int)
     /// An unprotected text under the name of a person in a latched chat was not shown.
@@ -251,6 +276,8 @@ package enum MessengerEvent: Sendable {
     /// The person's own list has changed.
     case ownDevices(DeviceList)
     case signal(ReceivedSignal)
+    /// Earlier messages of chats have come from the master device.
+    case history([AccountID], isComplete: Bool)
     /// A group is new, or has another version.
     case group(GroupState)
     /// A published version of a group has to be read.
@@ -288,6 +315,10 @@ package enum MessengerReply: Sendable {
     case groups([GroupState])
     case group(GroupState)
     case proposal(GroupProposal)
+    /// An envelope of the kind `introduction`.
+    case introduction([UInt8])
+    /// One-time prekeys of this device for the server; none if it has enough.
+    case oneTimeKeys([OneTimePreKey.Public])
     /// The published keys of these people have to be read first.
     case keysNeeded([String])
     case event(MessengerEvent)

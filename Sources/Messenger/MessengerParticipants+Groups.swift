@@ -17,6 +17,8 @@ struct HeldMessage {
     /// The number of its row.
     var sequence: UInt64
     var reference: GroupReference
+    /// The device that has sent it. What it sends later waits behind it.
+    var device: DeviceID
 }
 
 extension MessengerParticipants {
@@ -68,7 +70,9 @@ extension MessengerParticipants {
         case "want": memory.wantedGroups[try GroupReference(bytes)] = sequence
         case "held":
             var cursor = ByteCursor(bytes)
-            memory.held.append(HeldMessage(sequence: sequence, reference: try GroupReference(try cursor.field())))
+            let reference = try GroupReference(try cursor.field())
+            let device = DeviceID(try cursor.uint64())
+            memory.held.append(HeldMessage(sequence: sequence, reference: reference, device: device))
         case "notice": break
         default: throw EnvelopeError.malformed
         }
@@ -202,6 +206,16 @@ extension MessengerParticipants {
         }
     }
 
+    /// Takes a group that the master device hands over, unless this device has that version or another one after it.
+    mutating func take(handedOver group: GroupState, _ now: Timestamp, _ unit: inout Unit) throws {
+        let known = memory.groups[group.id]
+        guard known.map({ group.chain != $0.chain && group.chain.continues($0.chain) }) ?? true,
+            known != nil || memory.groups.count < Self.groupLimit
+        else { return }
+        try put(group, &unit)
+        try settle(group, now, &unit)
+    }
+
     // MARK: Sealing
 
     /// Seals content for the devices of members; for the person's other devices if the person is among them.
@@ -236,8 +250,7 @@ extension MessengerParticipants {
         let size = sendsSeveral ? Self.envelopeLimit : 1
         for start in stride(from: 0, to: recipients.count, by: size) {
             let part = recipients[start..<min(start + size, recipients.count)]
-            let envelope = try own.seal(padded, id, for: part.map(\.recipient), in: vault, &unit.shared)
-            try enqueue(envelope, part.map(\.name), id, sequence, now, &unit)
+            try seal(padded, id, for: part, sequence, now, &unit)
         }
         return missing
     }
@@ -267,8 +280,9 @@ extension MessengerParticipants {
         _ = try seal(
             message.content, message.reference.message, in: group, to: [account], message.sequence, isNext: true, now,
             &unit)
-        guard message.state == .waiting else { return }
-        message.state = memory.open[message.sequence] == nil ? .sent : .queued
+        message.isVerified = message.isVerified && (account == person || own.peer(account)?.isVerified == true)
+        guard message.state == .waiting || message.isVerified != original.isVerified else { return }
+        if message.state == .waiting { message.state = memory.open[message.sequence] == nil ? .sent : .queued }
         try put(message, &unit)
         report(.changed(message), &unit)
     }
@@ -284,23 +298,27 @@ extension MessengerParticipants {
             memory.waiting[$0]?.contains(message.sequence) != true
         }
         let missing = try seal(content, id, in: group, to: accounts, nil, now, &unit)
-        for account in missing { report(.keysWanted(account.name), &unit) }
+        for account in missing { want(keysOf: account.name, &unit) }
         let others = accounts.filter { $0 != person }
         guard others.isEmpty || !Set(others).isSubset(of: missing) else { throw MessengerRefusal.keysMissing }
     }
 
     // MARK: Receiving
 
-    /// Takes a message of a group, or holds it until its version is known.
+    /// Takes a message of a group, or holds it until its version is known and what its device has sent before is taken.
     mutating func receive(
         _ content: ChatContent, in reference: GroupReference, _ message: MessageReference, from owner: AccountID,
         _ now: Timestamp, _ unit: inout Unit
     ) throws {
+        let isBehind = memory.held.contains { $0.reference.group == reference.group && $0.device == message.device }
         if let group = memory.groups[reference.group], group.chain.has(reference.digest) {
-            return try take(content, message, in: group, from: owner, now, &unit)
+            guard isBehind else { return try take(content, message, in: group, from: owner, now, &unit) }
+        } else if try want(reference, now, &unit) {
+            guard content.act != .group else { return }
+        } else if !memory.wantedGroups.keys.contains(where: { $0.group == reference.group }) {
+            return report(.groupRefused(reference, .limit), &unit)
         }
-        guard try want(reference, now, &unit) else { return report(.groupRefused(reference, .limit), &unit) }
-        guard content.act != .group else { return }
+        // Beyond the limit of versions that are read at once, the version is read after those.
         guard memory.held.count < Self.heldLimit else { return report(.groupRefused(reference, .limit), &unit) }
         let sequence = ids.next(in: .only, at: now)
         var bytes: [UInt8] = []
@@ -310,7 +328,7 @@ extension MessengerParticipants {
         bytes.append(field: Array(owner.text.utf8))
         bytes += content.body.bytes(paddedTo: 0)
         append(try sealed(.chatGroup, Self.heldName(sequence), bytes), &unit)
-        memory.held.append(HeldMessage(sequence: sequence, reference: reference))
+        memory.held.append(HeldMessage(sequence: sequence, reference: reference, device: message.device))
     }
 
     /// Takes a message of a group whose version is known. Only members write, as the newest known version has them.
@@ -431,7 +449,15 @@ extension MessengerParticipants {
             memory.wantedGroups[reference] = nil
             append(.removeRecord(.chatGroup, name: Self.wantName(sequence)), &unit)
         }
-        try release(group, now, &unit) { group.chain.has($0.digest) }
+        try releaseKnown(group, now, &unit)
+        try wantHeld(of: group.id, now, &unit)
+    }
+
+    /// Asks for the versions of held messages that were not asked for at their time.
+    private mutating func wantHeld(of group: GroupID, _ now: Timestamp, _ unit: inout Unit) throws {
+        for held in memory.held where held.reference.group == group {
+            guard try want(held.reference, now, &unit) else { return }
+        }
     }
 
     /// Gives a version up. Messages under it are shown if the newest known version has their writer.
@@ -443,15 +469,30 @@ extension MessengerParticipants {
         }
         report(.groupRefused(reference, refusal), &unit)
         let isFork = refusal == .fork || refusal == .undecidedFork
-        try release(isFork ? memory.groups[reference.group] : nil, now, &unit) { $0 == reference }
+        try release(isFork ? memory.groups[reference.group] : nil, now, &unit) { $0.reference == reference }
+        if let group = memory.groups[reference.group] { try releaseKnown(group, now, &unit) }
+        try wantHeld(of: reference.group, now, &unit)
+    }
+
+    /// Takes the held messages of known versions, up to the first of each device whose version is not known.
+    private mutating func releaseKnown(_ group: GroupState, _ now: Timestamp, _ unit: inout Unit) throws {
+        var (released, blocked): (Set<UInt64>, Set<DeviceID>) = ([], [])
+        for held in memory.held where held.reference.group == group.id {
+            if group.chain.has(held.reference.digest), !blocked.contains(held.device) {
+                released.insert(held.sequence)
+            } else {
+                blocked.insert(held.device)
+            }
+        }
+        try release(group, now, &unit) { released.contains($0.sequence) }
     }
 
     /// Takes held messages, or drops them if there is no group.
     private mutating func release(
-        _ group: GroupState?, _ now: Timestamp, _ unit: inout Unit, _ isReleased: (GroupReference) -> Bool
+        _ group: GroupState?, _ now: Timestamp, _ unit: inout Unit, _ isReleased: (HeldMessage) -> Bool
     ) throws {
         for held in memory.held where held.reference.group == group?.id ?? held.reference.group {
-            guard isReleased(held.reference) else { continue }
+            guard isReleased(held) else { continue }
             memory.held.removeAll { $0.sequence == held.sequence }
             let name = Self.heldName(held.sequence)
             guard let row = try record(.chatGroup, name) else { continue }

@@ -14,8 +14,12 @@ extension MessengerParticipants {
 
     /// Takes the keys that a person has published. The server is not trusted: the list has to be the pinned one or a
     /// later version of it, and each device has to have signed its entry.
+    ///
+    /// - Parameter oneTime: one-time prekeys for the sessions that begin. Nobody has signed them: a wrong one makes its
+    ///   session fail.
     mutating func take(
-        _ bytes: [UInt8]?, of user: String, begins: Bool, _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
+        _ bytes: [UInt8]?, of user: String, _ sessions: NewSessions, _ oneTime: [DeviceID: OneTimePreKey.Public],
+        _ ticket: UInt64, _ now: Timestamp, _ unit: inout Unit
     ) {
         unit.failure = (ConnectionID(ticket), .refused(.notCommitted))
         let before = checkpoint()
@@ -29,12 +33,14 @@ extension MessengerParticipants {
                 return unit.reply = (ConnectionID(ticket), .refused(.keysMissing))
             }
             let keys = try PublishedKeys(bytes)
-            if user.utf8.elementsEqual(account.utf8) {
-                try takeOwn(keys, now, &unit)
+            let isOwn = user.utf8.elementsEqual(account.utf8)
+            if isOwn {
+                try takeOwn(keys, sessions, oneTime, now, &unit)
             } else {
-                try take(keys, of: user, begins: begins, now, &unit)
+                try take(keys, of: user, sessions, oneTime, now, &unit)
             }
-            unit.reply = (ConnectionID(ticket), .done)
+            let isIncomplete = try sessions.begins && lacksDevices(keys, of: isOwn ? .own : .services(user))
+            unit.reply = (ConnectionID(ticket), isIncomplete ? .refused(.keysMissing) : .done)
         } catch {
             goBack(to: before, now, &unit)
             let refusal = error is StoreError ? MessengerRefusal.notCommitted : .notAuthentic
@@ -42,8 +48,40 @@ extension MessengerParticipants {
         }
     }
 
+    /// Whether keys that were read begin sessions, for which one-time prekeys are of use.
+    package func beginsSessions(with bytes: [UInt8], of user: String, _ sessions: NewSessions) -> Bool {
+        guard let keys = try? PublishedKeys(bytes) else { return false }
+        guard sessions.renewing == nil else { return true }
+        let isOwn = user.utf8.elementsEqual(account.utf8)
+        guard isOwn || sessions.begins || memory.waiting[.services(user)] != nil else { return false }
+        return keys.confirmed(for: user).contains { keys in
+            guard keys.id != own.id, let box = try? own.sessions(with: keys.id, in: vault) else {
+                return keys.id != own.id
+            }
+            return box.sessions.peerIdentity != keys.bundle.identity
+        }
+    }
+
+    /// Whether keys are from before the known list has changed, and do not have all of its devices. They are read again.
+    private func lacksDevices(_ keys: PublishedKeys, of account: AccountID) throws -> Bool {
+        guard let known = knownList(of: account), known != keys.deviceList, known.continues(keys.deviceList) else {
+            return false
+        }
+        return try !hasSessions(account, known)
+    }
+
+    private func knownList(of account: AccountID) -> DeviceList? {
+        account == .own ? own.deviceList : own.peer(account)?.deviceList
+    }
+
+    /// Notes that the keys of a list were read; those of an earlier list say nothing about later devices.
+    private mutating func noteChecked(_ list: DeviceList, of account: AccountID) {
+        memory.checked[account] = max(memory.checked[account] ?? 0, list.versions.count)
+    }
+
     private mutating func take(
-        _ keys: PublishedKeys, of user: String, begins: Bool, _ now: Timestamp, _ unit: inout Unit
+        _ keys: PublishedKeys, of user: String, _ sessions: NewSessions, _ oneTime: [DeviceID: OneTimePreKey.Public],
+        _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let confirmed = keys.confirmed(for: user)
         guard let first = keys.deviceList.current.first, !confirmed.isEmpty else {
@@ -58,22 +96,34 @@ extension MessengerParticipants {
         for device in confirmed { peer.note(device.id) }
         own.put(peer, &unit)
         if let event { report(.peer(event), &unit) }
-        guard begins || memory.waiting[peer.name] != nil else { return }
-        try begin(with: confirmed, in: peer.deviceList, &unit)
-        memory.checked[peer.name] = peer.deviceList.versions.count
+        guard sessions.begins || memory.waiting[peer.name] != nil else { return }
+        try begin(with: confirmed, oneTime, sessions.renewing, in: peer.deviceList, &unit)
+        try announceRenewal(with: sessions.renewing, of: peer.name, now, &unit)
+        noteChecked(keys.deviceList, of: peer.name)
         try sealWaiting(peer.name, now, &unit)
     }
 
     /// Begins sessions with devices of a list that have none.
-    private mutating func begin(with devices: [DeviceKeys], in list: DeviceList, _ unit: inout Unit) throws {
+    private mutating func begin(
+        with devices: [DeviceKeys], _ oneTime: [DeviceID: OneTimePreKey.Public] = [:],
+        _ renewing: DeviceID? = nil, in list: DeviceList, _ unit: inout Unit
+    ) throws {
         for keys in devices where keys.id != own.id {
             guard let identity = list.identity(of: keys.id) else { continue }
-            if let box = try own.sessions(with: keys.id, in: vault), box.sessions.peerIdentity == identity { continue }
-            let session = try Session.initiate(
-                identity: own.device.identity, with: keys.bundle, expecting: identity, random: &vault.random)
-            let id = own.session(with: keys.id)
-            unit.shared.append(id)
-            try vault.adopt(session, as: id)
+            if keys.id != renewing, let box = try own.sessions(with: keys.id, in: vault),
+                box.sessions.peerIdentity == identity
+            {
+                continue
+            }
+            let bundle = PreKeyBundle(
+                identity: keys.bundle.identity, signedPreKey: keys.bundle.signedPreKey,
+                kemPreKey: keys.bundle.kemPreKey, oneTimePreKey: oneTime[keys.id])
+            do {
+                try own.begin(with: bundle, of: keys.id, expecting: identity, in: vault, &unit)
+            } catch RatchetError.invalidKey where bundle.oneTimePreKey != nil {
+                // The server has invented it.
+                try own.begin(with: keys.bundle, of: keys.id, expecting: identity, in: vault, &unit)
+            }
         }
     }
 
@@ -91,8 +141,15 @@ extension MessengerParticipants {
                 try sealWaiting(message, for: chat, now, &unit)
                 continue
             }
-            if !message.isDeleted { try seal(message, now, &unit) }
-            message.state = memory.open[sequence] == nil ? .sent : .queued
+            do {
+                if !message.isDeleted {
+                    message.isVerified = own.peer(chat)?.isVerified ?? false
+                    try seal(message, now, &unit)
+                }
+                message.state = memory.open[sequence] == nil ? .sent : .queued
+            } catch MessengerRefusal.tooLong {
+                message.state = .failed
+            }
             try put(message, &unit)
             report(.changed(message), &unit)
         }
@@ -100,11 +157,15 @@ extension MessengerParticipants {
 
     // MARK: This account
 
-    private mutating func takeOwn(_ keys: PublishedKeys, _ now: Timestamp, _ unit: inout Unit) throws {
+    private mutating func takeOwn(
+        _ keys: PublishedKeys, _ sessions: NewSessions, _ oneTime: [DeviceID: OneTimePreKey.Public], _ now: Timestamp,
+        _ unit: inout Unit
+    ) throws {
         if let root = memory.joining {
             guard own.join(keys.deviceList, root: root, &unit) else { return }
             memory.joining = nil
             append(.removeRecord(.ownDevices, name: Self.joiningRecord), &unit)
+            try put(HistoryState(), &unit)
             report(.ownDevices(keys.deviceList), &unit)
         } else if keys.deviceList.continues(own.deviceList) {
             if keys.deviceList != own.deviceList {
@@ -117,8 +178,10 @@ extension MessengerParticipants {
         }
         let confirmed = keys.confirmed(for: account)
         if !isMaster { try store(keys, &unit) }
-        try begin(with: confirmed, in: own.deviceList, &unit)
-        memory.checked[.own] = own.deviceList.versions.count
+        try begin(with: confirmed, oneTime, sessions.renewing, in: own.deviceList, &unit)
+        try announceRenewal(with: sessions.renewing, of: .own, now, &unit)
+        noteChecked(keys.deviceList, of: .own)
+        if historyAsked == nil { try askForHistory(now, &unit) }
         for chat in memory.waiting.keys.sorted() { try sealWaiting(chat, now, &unit) }
     }
 
@@ -216,10 +279,13 @@ extension MessengerParticipants {
     ) throws {
         let chat = AccountID.services(user)
         guard own.peer(chat) != nil else { throw MessengerRefusal.unknownUser }
+        // Elsewhere devices are added through the server.
+        if decision == .adopt || decision == .join, !introducesItself { throw MessengerRefusal.notAllowed }
         end(own.decide(chat, decision, &unit), &unit)
+        if decision == .adopt, introducesItself { try sendOwnList(to: chat, now, &unit) }
         if decision == .accept || decision == .forget {
             memory.checked[chat] = nil
-            report(.keysWanted(user), &unit)
+            want(keysOf: user, &unit)
         }
     }
 

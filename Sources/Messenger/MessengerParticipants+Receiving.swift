@@ -28,6 +28,7 @@ extension MessengerParticipants {
             case let error as EnvelopeError: outcome = .dropped(OpenFailure(error))
             default: outcome = .dropped(.notAuthentic)
             }
+            if Self.isLostSession(error) { renewSession(of: bytes, from: user, now, &unit) }
         }
         if case .dropped(let reason) = outcome { report(.unreadable(user, reason), &unit) }
         unit.reply = (ConnectionID(ticket), .received(outcome))
@@ -38,6 +39,7 @@ extension MessengerParticipants {
     ) throws -> ReceiveOutcome {
         let envelope = try Envelope(bytes, in: vault.carrier)
         guard envelope.sender != own.id else { return .copy }
+        if introducesItself { return try receiveInBand(envelope, from: user, now, &unit) }
         guard envelope.kind == .direct || envelope.kind == .several else { throw OpenError(reason: .malformed) }
         let source = source(user)
         // A device that is not in the pinned list may have been added to it.
@@ -73,10 +75,18 @@ extension MessengerParticipants {
         _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) throws -> (body: [UInt8], skipped: Int) {
         do {
-            return try own.open(envelope, now, in: vault, &unit)
+            return try own.open(envelope, replacingBy: Self.isRenewal, now, in: vault, &unit)
         } catch let crossed as CrossedSessions {
             return (crossed.body, 0)
         }
+    }
+
+    /// Whether a message begins a session in place of one that its sender has lost.
+    private static func isRenewal(_ body: [UInt8]) -> Bool {
+        guard let body = try? Body(body), body.kind == .control, case .ready? = try? ControlMessage(body.text) else {
+            return false
+        }
+        return true
     }
 
     private mutating func receive(
@@ -86,10 +96,11 @@ extension MessengerParticipants {
         switch control {
         case .ready(let list), .acknowledge(let list):
             let (peer, event) = try own.take(shown: list, by: device, from: source, now, in: vault, &unit)
+            if case .ready = control { try takeRenewal(by: device, of: peer ?? .own, now, &unit) }
             guard let event else { return }
             report(peer == nil ? .ownDevices(list) : .peer(event), &unit)
             // It may have devices without a session.
-            report(.keysWanted(peer?.name ?? account), &unit)
+            want(keysOf: peer?.name ?? account, &unit)
         // Rooms and requests about them belong to other carriers.
         case .senderKey, .senderKeyWanted, .adopted, .roomRequest: throw OpenError(reason: .malformed)
         }
@@ -97,12 +108,16 @@ extension MessengerParticipants {
 
     // MARK: Content
 
-    private mutating func receive(
+    mutating func receive(
         _ content: ChatContent, _ envelope: Envelope, from owner: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let isOwn = owner == .own
         if case .signal(let kind) = content.act {
             return receive(content, kind, of: envelope.sender, from: isOwn ? account : owner.name, now, &unit)
+        }
+        if content.act == .history {
+            guard isOwn else { throw OpenError(reason: .notAuthentic) }
+            return try receiveHistory(try HistoryMessage(content.text), of: envelope.sender, now, &unit)
         }
         let reference = MessageReference(device: envelope.sender, message: envelope.messageID)
         if let group = content.group {
@@ -111,12 +126,14 @@ extension MessengerParticipants {
         // A copy of the person's other device names the chat.
         guard !isOwn || content.recipient != nil else { throw OpenError(reason: .malformed) }
         let chat = isOwn ? AccountID.services(content.recipient ?? account) : owner
+        // The person writes sealed messages in this chat, on another device.
+        if isOwn { try raiseLatch(chat, now, &unit) }
         switch content.act {
         case .text, .file, .edit, .delete, .react: try receive(content, reference, in: chat, from: owner, now, &unit)
         case .received(let ids): if !isOwn { try take(ids, isRead: false, from: chat, &unit) }
         case .read(let ids):
             if isOwn { try readElsewhere(ids, in: chat, &unit) } else { try take(ids, isRead: true, from: chat, &unit) }
-        case .signal, .group: break
+        case .signal, .group, .history: break
         }
     }
 
@@ -139,7 +156,7 @@ extension MessengerParticipants {
                 guard !message.isDeleted else { return }
                 message.react(by: owner, with: characters)
             }
-        case .received, .read, .signal, .group: break
+        case .received, .read, .signal, .group, .history: break
         }
     }
 

@@ -111,7 +111,7 @@ extension MessengerParticipants {
         let name = ChatMessage.name(person, sequence)
         append(.putRecord(RecordRow(kind: .chatWaiting, name: name, value: [])), &unit)
         memory.waiting[person, default: []].append(sequence)
-        report(.keysWanted(person.name), &unit)
+        want(keysOf: person.name, &unit)
     }
 
     mutating func stopWaiting(_ sequence: UInt64, for person: AccountID, _ unit: inout Unit) {
@@ -168,6 +168,11 @@ struct UncommittedRows {
         } else {
             rows[record.kind]?[ExactText(record.name)] = nil
         }
+    }
+
+    /// The changed rows of a kind that fit.
+    func rows(_ kind: RecordKind, where fits: (RecordRow) -> Bool) -> [RecordRow] {
+        rows[kind]?.values.filter(fits) ?? []
     }
 
     mutating func removeAll() { rows = [:] }

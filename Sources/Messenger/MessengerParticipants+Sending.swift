@@ -26,7 +26,9 @@ extension MessengerParticipants {
     }
 
     private mutating func send(_ job: SendJob, _ now: Timestamp, _ unit: inout Unit) throws -> ChatMessage {
-        guard job.text.utf8.count <= ChatContent.textLimit else { throw MessengerRefusal.tooLong }
+        guard job.text.utf8.count <= (introducesItself ? Self.lineTextLimit : ChatContent.textLimit) else {
+            throw MessengerRefusal.tooLong
+        }
         let chat = job.chat.id
         let id = MessageID(ids.next(in: .only, at: now))
         if let group = chat.group { try checkMembership(in: group) }
@@ -47,7 +49,7 @@ extension MessengerParticipants {
                 throw MessengerRefusal.tooLong
             }
             return try change(message, job, id, now, &unit)
-        case .received, .read, .signal, .group: throw MessengerRefusal.unknownMessage
+        case .received, .read, .signal, .group, .history: throw MessengerRefusal.unknownMessage
         }
     }
 
@@ -58,6 +60,7 @@ extension MessengerParticipants {
             chat: chat, sequence: id.value, reference: MessageReference(device: own.id, message: id), isOwn: true,
             text: job.text, writtenAt: now.wall, storedAt: now.wall, state: .queued, protection: .device)
         message.timer = summary(chat).timer
+        message.isVerified = own.peer(chat)?.isVerified ?? false
         if job.act == .file {
             guard (try? FileReference(job.text)) != nil else { throw MessengerRefusal.tooLong }
             message.isFile = true
@@ -65,10 +68,10 @@ extension MessengerParticipants {
         if let group = chat.group {
             try seal(&message, in: group, now, &unit)
         } else if try isReady(chat), memory.waiting[chat] == nil {
-            message.isVerified = own.peer(chat)?.isVerified ?? false
             try seal(message, now, &unit)
             if memory.open[message.sequence] == nil { message.state = .sent }
         } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .refuse {
+            want(keysOf: chat.name, &unit)
             throw MessengerRefusal.keysMissing
         } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .plaintext, !message.isFile {
             message.protection = .plaintext
@@ -91,18 +94,24 @@ extension MessengerParticipants {
         case .edit: (message.text, message.isEdited) = (job.text, true)
         case .delete: message.delete()
         case .react(_, let characters): message.react(by: .own, with: characters)
-        case .text, .file, .received, .read, .signal, .group: break
+        case .text, .file, .received, .read, .signal, .group, .history: break
         }
         try put(message, &unit)
         report(.changed(message), &unit)
-        // Its text is sealed when the keys have come, as it is then.
-        if original.state == .waiting { return message }
         let content = ChatContent(job.act, text: job.text, writtenAt: now.wall)
+        if original.state == .waiting {
+            // Its text is sealed when the keys have come, as it is then. Devices that were added may have it already.
+            try sealForOwnDevices(content, id, in: message.chat, now, &unit)
+            return message
+        }
         if let group = message.chat.group {
             try seal(content, id, about: message, in: group, now, &unit)
             return message
         }
-        guard try isReady(message.chat) else { throw MessengerRefusal.keysMissing }
+        guard try isReady(message.chat) else {
+            want(keysOf: message.chat.name, &unit)
+            throw MessengerRefusal.keysMissing
+        }
         try seal(content, id, in: message.chat, nil, now, &unit)
         return message
     }
@@ -119,7 +128,9 @@ extension MessengerParticipants {
     }
 
     /// Whether all listed devices have a session, or their keys were read since the list has changed.
-    private mutating func hasSessions(_ account: AccountID, _ list: DeviceList) throws -> Bool {
+    func hasSessions(_ account: AccountID, _ list: DeviceList) throws -> Bool {
+        // A device without one introduces itself when it is there.
+        if introducesItself { return true }
         if memory.checked[account] == list.versions.count { return true }
         for listed in list.current where listed.id != own.id {
             guard try own.sessions(with: listed.id, in: vault)?.sessions.peerIdentity == listed.identity else {
@@ -155,6 +166,21 @@ extension MessengerParticipants {
         }
     }
 
+    /// Seals content of a chat for the person's other devices alone.
+    private mutating func sealForOwnDevices(
+        _ content: ChatContent, _ id: MessageID, in chat: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        var content = content
+        if let group = chat.group {
+            content.group = memory.groups[group]?.reference
+        } else {
+            content.recipient = chat.name
+        }
+        for recipient in try recipients(in: .services(account)) {
+            try seal(content.body, id, for: [recipient], .services(account), nil, now, &unit)
+        }
+    }
+
     /// Seals the person's device list for devices that have an older version of it.
     mutating func sealNews(
         for person: AccountID, _ recipients: [OwnDevice.Recipient], _ now: Timestamp, _ unit: inout Unit
@@ -180,30 +206,42 @@ extension MessengerParticipants {
         _ body: Body, _ id: MessageID, for recipients: [OwnDevice.Recipient], _ chat: AccountID, _ sequence: UInt64?,
         expires: Int64? = nil, _ now: Timestamp, _ unit: inout Unit
     ) throws {
-        let padded = body.bytes(paddedTo: Content.paddedLength(of: body.length))
-        let envelope = try own.seal(padded, id, for: recipients, in: vault, &unit.shared)
-        let names = recipients.map { recipient in
-            let isOwn = own.deviceList.identity(of: recipient.device) != nil
-            return Attempt.Recipient(user: isOwn ? account : chat.name, device: recipient.device)
+        let padded = try padded(body, besides: own.overhead(of: recipients, in: vault))
+        let addressed: [(recipient: OwnDevice.Recipient, name: Attempt.Recipient)] = recipients.map { recipient in
+            // Where keys travel in band, each device has a name of its own.
+            let isOwn = !introducesItself && own.deviceList.identity(of: recipient.device) != nil
+            return (recipient, Attempt.Recipient(user: isOwn ? account : chat.name, device: recipient.device))
         }
-        try enqueue(envelope, names, id, sequence, expires: expires, now, &unit)
+        try seal(padded, id, for: addressed[...], sequence, expires: expires, now, &unit)
     }
 
-    mutating func enqueue(
-        _ envelope: Envelope, _ names: [Attempt.Recipient], _ id: MessageID, _ sequence: UInt64?,
+    /// Seals a padded body in one envelope for each lane of the recipients and queues it.
+    mutating func seal(
+        _ padded: [UInt8], _ id: MessageID,
+        for recipients: ArraySlice<(recipient: OwnDevice.Recipient, name: Attempt.Recipient)>, _ sequence: UInt64?,
         expires: Int64? = nil, _ now: Timestamp, _ unit: inout Unit
     ) throws {
-        try enqueue(
-            .envelope(envelope.bytes, to: names, message: id, sequence: sequence, expires: expires), now, &unit)
+        for (lane, devices) in memory.lanes.lanes(for: recipients.map(\.name.device)) {
+            let part = recipients.filter { devices.contains($0.name.device) }
+            let envelope = try own.seal(padded, id, for: part.map(\.recipient), in: vault, &unit.shared)
+            let call = QueuedCall.envelope(
+                envelope.bytes, to: part.map(\.name), message: id, sequence: sequence, expires: expires)
+            try enqueue(call, in: lane, now, &unit)
+        }
     }
 
     /// Queues a call; it is sent after the commit.
-    mutating func enqueue(_ call: QueuedCall, _ now: Timestamp, _ unit: inout Unit) throws {
+    ///
+    /// - Parameter lane: that of its devices; nil for calls without.
+    mutating func enqueue(
+        _ call: QueuedCall, in lane: String? = nil, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
         let id = ids.next(in: .only, at: now)
         let token = RequestToken(number: id)
-        _ = try queue.append(call.request(tenant: account), token: token, id: id, now: now.queueTime)
+        _ = try queue.append(call.request(tenant: account, lane: lane), token: token, id: id, now: now.queueTime)
+        if let lane { memory.lanes.begin(call.devices, in: lane) }
         unit.requests.append(id)
-        if let sequence = call.sequence { memory.open[sequence, default: ([], false)].requests.insert(id) }
+        if let sequence = call.sequence { memory.open[sequence, default: []].insert(id) }
     }
 
     /// Raises the latch of a chat in which a message was sealed or opened.
@@ -230,7 +268,10 @@ extension MessengerParticipants {
             return isOwn == own && (job.device.map { $0 == recipient.device } ?? true)
         }
         // The person's own other devices may be none.
-        guard isReady, !recipients.isEmpty || own else { throw MessengerRefusal.keysMissing }
+        guard isReady, !recipients.isEmpty || own else {
+            want(keysOf: job.user, &unit)
+            throw MessengerRefusal.keysMissing
+        }
         let content = ChatContent(
             .signal(kind: job.kind), text: job.text, writtenAt: now.wall, timer: job.lifetime)
         let id = MessageID(ids.next(in: .only, at: now))
@@ -278,32 +319,59 @@ extension MessengerParticipants {
             queue.conclude(
                 token, RequestOutcome(.failure(status: nil), cause: "The transport has no such call."),
                 now: now.queueTime)
+        case .unknownRecipient:
+            queue.conclude(
+                token, RequestOutcome(.failure(status: nil), cause: "The server does not know the recipient."),
+                now: now.queueTime)
         case .refused(let reason):
             queue.conclude(token, RequestOutcome(.failure(status: nil), cause: reason), now: now.queueTime)
         }
         guard queue.request(token) == nil else { return }
+        memory.lanes.end(call.devices)
         if case .receipt(let message, let user, let isRead) = call, end == .unsupported {
             sealsReceipts = true
             sealReceipt([message], isRead: isRead, to: .services(user), now, &unit)
         }
+        if end == .unknownRecipient { divide(call, now, &unit) }
         guard let sequence = call.sequence, var open = memory.open[sequence] else { return }
-        open.requests.remove(id)
-        open.isRefused = open.isRefused || end != .done
-        memory.open[sequence] = open
-        guard open.requests.isEmpty else { return }
-        memory.open[sequence] = nil
-        finish(sequence, of: call, open.isRefused ? .failed : .sent, &unit)
+        open.remove(id)
+        memory.open[sequence] = open.isEmpty ? nil : open
+        note(end, of: sequence, isLast: open.isEmpty, &unit)
     }
 
-    /// Notes the outcome of all requests of a message.
-    private mutating func finish(
-        _ sequence: UInt64, of call: QueuedCall, _ state: DeliveryState, _ unit: inout Unit
-    ) {
+    /// A recipient's list has changed: their keys are read again, and the devices that are still listed get an envelope
+    /// for several by themselves.
+    private mutating func divide(_ call: QueuedCall, _ now: Timestamp, _ unit: inout Unit) {
+        guard case .envelope(let bytes, let recipients, let message, let sequence, let expires) = call else { return }
+        for user in Set(recipients.map(\.user)).sorted() { report(.keysWanted(user), &unit) }
+        guard recipients.count > 1 else { return }
+        for recipient in recipients {
+            guard let lane = memory.lanes.lanes(for: [recipient.device]).first?.lane else { continue }
+            try? enqueue(
+                .envelope(bytes, to: [recipient], message: message, sequence: sequence, expires: expires), in: lane,
+                now, &unit)
+        }
+    }
+
+    /// Notes the end of a request of a message, and after the last one the outcome of all. The row has it, so that a
+    /// restart forgets none.
+    private mutating func note(_ end: AttemptEnd, of sequence: UInt64, isLast: Bool, _ unit: inout Unit) {
         let reference = MessageReference(device: own.id, message: MessageID(sequence))
-        guard var message = try? message(reference), message.state < state else { return }
-        message.state = state
-        guard (try? put(message, &unit)) != nil else { return }
-        report(.changed(message), &unit)
+        guard let before = try? message(reference), before.state != .failed else { return }
+        var message = before
+        switch end {
+        case .done: message.isTaken = true
+        case .unknownRecipient: break
+        case .failed, .unsupported, .refused: message.isRefused = true
+        }
+        if isLast {
+            let hasFailed = message.isRefused || !(message.isTaken || message.state == .sent)
+            // What a recipient has confirmed has arrived.
+            if message.state < .received { message.state = hasFailed ? .failed : .sent }
+            (message.isTaken, message.isRefused) = (false, false)
+        }
+        guard message != before, (try? put(message, &unit)) != nil else { return }
+        if message.state != before.state { report(.changed(message), &unit) }
     }
 
     // MARK: Receipts

@@ -45,8 +45,9 @@ package struct MessengerParticipants: VaultHolding {
         var summaries: [AccountID: ChatSummary] = [:]
         /// Messages that wait for keys, by chat, in their order.
         var waiting: [AccountID: [UInt64]] = [:]
-        /// Requests of a message that have not ended, by the place of the message; with whether one was refused.
-        var open: [UInt64: (requests: Set<UInt64>, isRefused: Bool)] = [:]
+        /// The requests of messages that have not ended, by the place of the message.
+        var open: [UInt64: Set<UInt64>] = [:]
+        var lanes = DeviceLanes()
         /// How many versions a person's list had when their keys were last read in this process.
         var checked: [AccountID: Int] = [:]
         /// Chats whose latch is up, uncommitted ones included.
@@ -62,29 +63,40 @@ package struct MessengerParticipants: VaultHolding {
         var published: PublishedKeys?
         /// The list that this device has asked to be added to; nil if there is none.
         var joining: IdentityKey?
+        /// What this device has of the account's history; nil if it waits for none.
+        var history: HistoryState?
         /// Rows that the open batch has changed.
         var rows = UncommittedRows()
     }
 
     var memory = Memory()
+    /// People whose keys the open job needs. They are reported even if the job is refused.
+    private var wantedKeys: [String] = []
+    /// When this process has asked for a part of the history, in milliseconds of uptime, and the pause after it.
+    var historyAsked: (at: Int64, pause: Int64)?
+    /// When this process has last asked for a new session with a device, in nanoseconds of uptime.
+    var renewals: [DeviceID: Int64] = [:]
+    /// When this process has last sent messages again to a device that has lost its session, in nanoseconds of uptime.
+    var resent: [DeviceID: Int64] = [:]
     private var dispatches: [QueueBatch.Dispatch] = []
 
     /// Takes over a store; makes the device at the first start.
     ///
     /// - Parameters:
+    ///   - carrier: ``Carrier/irc`` for transports with keys in band, else ``Carrier/app``.
     ///   - peers: shows people's devices to other threads.
     ///   - changes: to be committed before the first job.
     /// - Throws: ``StoreError``
     package init(
-        account: String, sealer: StorageSealer, store: any Store, peers: PeerCache, now: Timestamp,
-        random: some RandomSource, settings: QueueMachine.Settings = Self.queueSettings(),
+        account: String, carrier: Carrier = .app, sealer: StorageSealer, store: any Store, peers: PeerCache,
+        now: Timestamp, random: some RandomSource, settings: QueueMachine.Settings = Self.queueSettings(),
         _ changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
         let latches = LatchTable()
         let vault = try Vault(
-            network: "", carrier: .app, sealer: sealer, store: store, latches: latches, random: random,
+            network: "", carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
         (self.account, self.sealer) = (account, sealer)
         let device: HostedDevice
@@ -132,9 +144,14 @@ package struct MessengerParticipants: VaultHolding {
         if let row = try store.record(.ownDevices, name: Self.joiningRecord) {
             memory.joining = try IdentityKey(row.value.span)
         }
+        if let row = try store.record(.ownDevices, name: Self.historyRecord) {
+            memory.history = try HistoryState(sealer.open(row.value, label: Self.label(row)))
+        }
         for request in queue.requests {
-            guard let sequence = QueuedCall(request)?.sequence else { continue }
-            memory.open[sequence, default: ([], false)].requests.insert(request.id)
+            guard let call = QueuedCall(request) else { continue }
+            if let lane = request.lane { memory.lanes.begin(call.devices, in: lane) }
+            guard let sequence = call.sequence else { continue }
+            memory.open[sequence, default: []].insert(request.id)
         }
         for id in memory.summaries.values.map(\.last) { noteUsed(id) }
     }
@@ -154,6 +171,9 @@ package struct MessengerParticipants: VaultHolding {
         // The rows of messages have their outcome.
         (settings.limits.retention, settings.limits.finished) = (60_000, 1000)
         (settings.limits.deadRetention, settings.limits.deadLetters) = (60_000, 1000)
+        // An app may be ended at any time, also many times while one message is under way. That is no sign that the message
+        // is the cause, and nobody would release what is held.
+        settings.limits.crashes = .max
         settings.attemptTimeout = 60_000
         settings.backoff = Backoff(base: 500, cap: 60_000)
         return settings
@@ -161,6 +181,7 @@ package struct MessengerParticipants: VaultHolding {
 
     static let publishedRecord = "published"
     static let joiningRecord = "joining"
+    static let historyRecord = "history"
 
     /// Whether this device may add and remove devices: it has made the account's list.
     package var isMaster: Bool { memory.joining == nil && own.deviceList.root == own.device.identity.publicKey }
@@ -171,13 +192,20 @@ package struct MessengerParticipants: VaultHolding {
     /// Whether this device has published its keys, or has asked to be added to the account.
     package var isRegistered: Bool { memory.published != nil || memory.joining != nil }
 
-    /// People whose keys are needed for messages that wait.
-    package var waitingUsers: [String] { memory.waiting.keys.map(\.name).sorted() }
+    /// People whose keys are needed for messages that wait; the person's own ones if those of another own device are.
+    package var waitingUsers: [String] {
+        var users = Set(memory.waiting.keys.map(\.name))
+        if !users.isEmpty, !hasOwnSessions { users.insert(account) }
+        return users.sorted()
+    }
+
+    /// Whether all other devices of the person can get copies.
+    private var hasOwnSessions: Bool { (try? hasSessions(.own, own.deviceList)) ?? true }
 
     /// When a ``MessengerJob/tick`` is due at the latest, in milliseconds of uptime; nil if none is.
     package func nextWake(_ now: Timestamp) -> Int64? {
         let expiry = memory.expiries.map(\.at).min().map { now.queueTime.uptime + max($0 - now.wall, 0) }
-        return [queue.nextWake(), expiry].compactMap(\.self).min()
+        return [queue.nextWake(), expiry, nextHistoryWake].compactMap(\.self).min()
     }
 
     package var isPublished: (DeviceID) -> Bool { { _ in false } }
@@ -202,8 +230,12 @@ package struct MessengerParticipants: VaultHolding {
             perform(ticket, now, &unit) { state, unit in
                 try state.take([message], isRead: isRead, from: .services(user), &unit)
             }
-        case .keys(let ticket, let bytes, let user, let begins):
-            take(bytes, of: user, begins: begins, ticket, now, &unit)
+        case .keys(let ticket, let bytes, let user, let sessions, let oneTime):
+            take(bytes, of: user, sessions, oneTime, ticket, now, &unit)
+        case .replenish(let ticket, let left):
+            answer(ticket, now, &unit) { state, unit in
+                .oneTimeKeys(try state.own.oneTimeKeys(left: left, now, random: &state.vault.random, &unit.changes))
+            }
         case .found(let ticket):
             perform(ticket, now, &unit) { state, unit in try state.found(now, &unit) }
         case .join(let ticket, let bytes):
@@ -239,11 +271,14 @@ package struct MessengerParticipants: VaultHolding {
             }
         case .groups(let ticket):
             unit.reply = (ConnectionID(ticket), .groups(groups))
+        case .introduce(let ticket): answer(ticket, now, &unit) { state, unit in try state.introduce(now, &unit) }
         case .sendsSeveral(let isOn): sendsSeveral = isOn
         case .authenticated(let isAuthenticated): queue.setSession(account, present: isAuthenticated)
         case .attempted(let id, let lease, let end, let random):
             attempted(id, lease: lease, end, random, now, &unit)
-        case .tick: expire(now, &unit)
+        case .tick:
+            expire(now, &unit)
+            askAgainForHistory(now, &unit)
         }
     }
 
@@ -273,15 +308,26 @@ package struct MessengerParticipants: VaultHolding {
     }
 
     /// The state before a job. Ratchets that a job has advanced stay advanced.
-    func checkpoint() -> (Memory, OwnDevice.Checkpoint) { (memory, own.checkpoint()) }
+    mutating func checkpoint() -> (Memory, OwnDevice.Checkpoint) {
+        wantedKeys = []
+        return (memory, own.checkpoint())
+    }
 
-    /// Takes back all that a job has done before it failed.
+    /// Takes back all that a job has done before it failed, except that it needs keys: a later job may succeed with them.
     mutating func goBack(to before: (Memory, OwnDevice.Checkpoint), _ now: Timestamp, _ unit: inout Unit) {
         unit.cancel(in: &self, now: now)
         for request in unit.requests { queue.retract(RequestToken(number: request)) }
         unit.requests = []
         memory = before.0
         own.goBack(to: before.1)
+        for user in wantedKeys { report(.keysWanted(user), &unit) }
+    }
+
+    /// Asks for the published keys of a person, also if the job is refused.
+    mutating func want(keysOf user: String, _ unit: inout Unit) {
+        let users = user == account || hasOwnSessions ? [user] : [user, account]
+        wantedKeys += users
+        for user in users { report(.keysWanted(user), &unit) }
     }
 
     /// Reports an event after the commit.

@@ -4,8 +4,8 @@ import Devices
 import Envelope
 import RequestQueue
 
-/// A call that waits in the queue. Requests of one lane are sent one after the other: those with envelopes for one
-/// device, for one set of devices, and for the server itself. The names in a call are the lines of the request's path.
+/// A call that waits in the queue. Requests of one lane are sent one after the other: those with envelopes for a device
+/// (see ``DeviceLanes``), and those for the server itself. The names in a call are the lines of the request's path.
 enum QueuedCall: Equatable {
     /// - Parameters:
     ///   - sequence: the place of the message whose state depends on the call; nil for none.
@@ -26,11 +26,18 @@ enum QueuedCall: Equatable {
         }
     }
 
+    /// The devices for which it has an envelope.
+    var devices: [DeviceID] {
+        if case .envelope(_, let recipients, _, _, _) = self { recipients.map(\.device) } else { [] }
+    }
+
     /// See ``Attempt/expires``.
     var expires: Int64? { if case .envelope(_, _, _, _, let expires) = self { expires } else { nil } }
 
     /// Sent again after every failure but a refusal, and not before the transport is authenticated.
-    func request(tenant: String) -> NewRequest {
+    ///
+    /// - Parameter lane: that of its devices; nil for calls without.
+    func request(tenant: String, lane deviceLane: String?) -> NewRequest {
         let (tag, segments, body, lane) = parts
         let config = APIRequestConfig(
             method: .post, path: APIRequestPath([.text(segments.joined(separator: "\n"))]), body: .rawData(body),
@@ -39,7 +46,7 @@ enum QueuedCall: Equatable {
                 synchronization: .barrier,
                 retryPolicy: [.onNetworkInterrupt, .onRequestTimeout, .onTransientStatus]),
             background: isBackground)
-        return NewRequest(config, tenant: tenant, lane: lane)
+        return NewRequest(config, tenant: tenant, lane: deviceLane ?? lane)
     }
 
     /// Receipts are sent after messages.
@@ -50,8 +57,7 @@ enum QueuedCall: Equatable {
         case .envelope(let bytes, let recipients, let message, let sequence, let expires):
             let names = recipients.flatMap { [$0.user, $0.device.name] }
             let numbers = [sequence, expires.map { UInt64($0) }].map { $0.map { DeviceID($0).name } ?? "-" }
-            let lane = recipients.map { "\($0.device.name)" }.joined(separator: " ")
-            return ("send", [message.name] + numbers + names, bytes, "send " + lane)
+            return ("send", [message.name] + numbers + names, bytes, "send")
         case .plaintext(let user, let message): return ("plain", [message.name, user], [], "plain " + user)
         case .receipt(let message, let user, let isRead):
             return (isRead ? "read" : "received", [message.name, user], [], "receipt " + user)

@@ -110,6 +110,7 @@ extension ConfigurationKey {
     package enum Kind: Sendable {
         case listeningURLs
         case url
+        case hook
         case blocks
         case services
         case choice([String])
@@ -145,6 +146,7 @@ extension ConfigurationKey {
                 "a list of URLs `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or of such URLs with http"
             case .url:
                 "a URL `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or such a URL with http"
+            case .hook: "a URL `https://HOST/PATH`, or `http://HOST:PORT/PATH` on loopback"
             case .blocks: "a list of address blocks `ADDRESS/PREFIX`"
             case .services: "a list of patterns `NICKMASK server=MASK` or `NICKMASK host=MASK`"
             case .choice(let names): "one of " + names.joined(separator: ", ")

@@ -199,11 +199,21 @@ extension ConfigurationReading {
     mutating func secret(_ key: ConfigurationKey, file fileKey: ConfigurationKey) -> Secret? {
         let written = self.optional(key, Secret.init(configuration:))
         let path = self.optional(fileKey, TextParsers.path)
-        guard let path else { return written }
+        guard path != nil else { return written }
         guard written == nil, self.isSound(key) else {
             if written != nil { self.bothSet(key, fileKey) }
             return nil
         }
+        return self.secret(in: path, fileKey)
+    }
+
+    /// Reads the secret of the file that `fileKey` names.
+    mutating func secret(file fileKey: ConfigurationKey) -> Secret? {
+        self.secret(in: self.optional(fileKey, TextParsers.path), fileKey)
+    }
+
+    private mutating func secret(in path: String?, _ fileKey: ConfigurationKey) -> Secret? {
+        guard let path else { return nil }
         let content: ConfigurationBytes
         do throws(ConfigurationBytes.Failure) {
             content = try ConfigurationBytes(path: path, limit: ConfigurationBytes.passwordLimit)

@@ -34,5 +34,46 @@ extension ConfigurationKey {
             + "notified over an open WebSocket, if there is one."
     ) { .one($0.queueRequestAge.seconds.plain) }
 
-    static let web = [mapping, queueCredentials, queueRequestAge]
+    static let limitRelays = ConfigurationKey(
+        "limits.relays_per_account", .whole(0...10_000), standard: .one("16"),
+        reason: "For a backend that speaks HTTP: the number of connections of one account that the gateway relays "
+            + "between people's own devices, so that they learn no address of each other. What is relayed is encrypted "
+            + "end to end. The default is enough for four devices with four chats each; 0 turns relays off."
+    ) { one($0.limits.relaysPerAccount) }
+
+    static let limitRelayRate = ConfigurationKey(
+        "limits.relay_bytes_per_second", .whole(1024...1_000_000_000), standard: .one("262144"),
+        reason: "How many bytes a device may send over one relay in a second; the gateway reads no faster. The default "
+            + "is enough for typing indicators and small messages, and keeps 16 relays of an account below 4 MB."
+    ) { one($0.limits.relayBytesPerSecond) }
+
+    static let limitRelayIdle = ConfigurationKey(
+        "limits.relay_idle", .number(1...3600, unit: "seconds"), standard: .one("60"),
+        reason: "How long a relay over which nothing is sent stays open. Messengers close a connection after half of "
+            + "the default."
+    ) { .one($0.limits.relayIdle.seconds.plain) }
+
+    static let pushURL = ConfigurationKey(
+        "push.url", .hook, standard: .one(""), example: .one("https://push.example.org/pawl"), effect: .restart,
+        reason:
+            "For a backend that speaks HTTP: the push hook, which is called when a message waits for a device that is "
+            + "not connected. A call has the push token of the device, which its app has set, and nothing about the "
+            + "message. Without a URL nothing is called, and apps can set no token."
+    ) { optional($0.push.url?.text) }
+
+    static let pushSecretFile = ConfigurationKey(
+        "push.secret_file", .path, standard: .one(""), example: .one("/etc/pawl/push_secret"), effect: .restart,
+        reason:
+            "A file with the secret that each call of the push hook has as its bearer token, so that nobody else can "
+            + "wake devices."
+    ) { _ in nil }
+
+    static let pushAuthorities = ConfigurationKey(
+        "push.ca", .path, standard: .one(""), derived: "the authorities of the system",
+        example: .one("/etc/pawl/push-ca.pem"), effect: .restart,
+        reason: "A PEM file with the authorities that may sign the push hook's certificate, if no public authority has "
+            + "signed it."
+    ) { optional($0.push.authorities) }
+
+    static let web = [mapping, queueCredentials, queueRequestAge, pushURL, pushSecretFile, pushAuthorities]
 }

@@ -360,7 +360,7 @@ extension ConfigurationKey {
         data, storageKeyFile, storageKeyEnvironment, historyRetention, limitConnections, limitFragments,
         limitFragmentTimeout,
         limitPending,
-        limitRequestAge, limitEvidence, limitHeld, limitAnswer,
+        limitRequestAge, limitEvidence, limitHeld, limitAnswer, limitRelays, limitRelayRate, limitRelayIdle,
     ]
 }
 

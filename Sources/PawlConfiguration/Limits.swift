@@ -17,5 +17,11 @@ extension PawlConfiguration {
         package var heldLines: Int
         /// The largest answer of an HTTP backend whose messages are opened, in bytes.
         package var answerBytes: Int
+        /// Relays between devices of one account at the same time; 0 turns relays off.
+        package var relaysPerAccount: Int
+        /// Bytes in a second that a device may send over one relay.
+        package var relayBytesPerSecond: Int
+        /// How long a relay without bytes stays open.
+        package var relayIdle: Duration
     }
 }

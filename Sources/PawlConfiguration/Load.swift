@@ -32,6 +32,7 @@ extension PawlConfiguration {
         self.mapping = reading.optional(.mapping, TextParsers.path)
         self.queueCredentials = reading.choice(.queueCredentials)
         self.queueRequestAge = reading.seconds(.queueRequestAge)
+        self.push = Push(&reading)
         self.policy = reading.choice(.policy, named: Policy.init(name:))
         self.services = reading.many(.services, ServicePattern.init(configuration:))
         self.bots = reading.many(.bots, ServicePattern.init(configuration:))
@@ -119,6 +120,9 @@ extension PawlConfiguration.Limits {
         self.evidenceRows = reading.whole(.limitEvidence)
         self.heldLines = reading.whole(.limitHeld)
         self.answerBytes = reading.whole(.limitAnswer)
+        self.relaysPerAccount = reading.whole(.limitRelays)
+        self.relayBytesPerSecond = reading.whole(.limitRelayRate)
+        self.relayIdle = reading.seconds(.limitRelayIdle)
     }
 }
 

@@ -19,6 +19,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var queueCredentials: QueueCredentials
     /// How long a write to a JSON backend may wait.
     package var queueRequestAge: Duration
+    /// The push hook of a JSON backend.
+    package var push: Push
     /// The certificate for clients, or `nil` if none is configured.
     package var tls: Identity?
     /// How the gateway handles the backend's STARTTLS.

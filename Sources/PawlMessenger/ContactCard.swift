@@ -159,8 +159,7 @@ extension CypherMessenger {
             config = card.config
         }
         guard let config else { throw CypherMessengerError.keysMissing }
-        let begins = isServerWithout
-        _ = try await perform { .keys(ticket: $0, config.bytes, of: user.raw, begins: begins) }
+        _ = try await perform { .keys(ticket: $0, config.bytes, of: user.raw, NewSessions(begins: isServerWithout)) }
         return true
     }
 }

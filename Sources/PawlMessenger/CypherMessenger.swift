@@ -119,6 +119,9 @@ public protocol CypherMessengerEventHandler: P2PEventHandler {
     func onGroupChange(_ group: GroupChatSummary) async
     /// A version of a group cannot be read, or was refused. Messages under it are not shown.
     func onGroupChatUnavailable(_ group: GroupChatId, reason: String) async
+    /// Earlier messages have come from the account's master device, because this device was added. They are no new
+    /// messages: ``onCreateChatMessage(_:)`` is not called for them.
+    func onHistoryChange(isComplete: Bool, messenger: CypherMessenger) async
 }
 
 extension CypherMessengerEventHandler {
@@ -144,6 +147,8 @@ extension CypherMessengerEventHandler {
     public func onGroupChange(_ group: GroupChatSummary) async {}
     /// Does nothing.
     public func onGroupChatUnavailable(_ group: GroupChatId, reason: String) async {}
+    /// Does nothing.
+    public func onHistoryChange(isComplete: Bool, messenger: CypherMessenger) async {}
 }
 
 /// A person's messenger on one device.
@@ -167,8 +172,10 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     private let events: AsyncStream<MessengerEvent>.Continuation
     private let tasks = Mutex<[Task<Void, Never>]>([])
     private let reading = Mutex<[String: Reading]>([:])
+    private let nextReplenishment = Mutex(ContinuousClock.now)
     /// What takes the signals of each kind.
     private let signalHandlers = Mutex<[String: @Sendable (ReceivedSignal) async -> Void]>([:])
+    private let signalParts = Mutex(SignalParts())
     let callRouter: CallRouter
 
     /// A read of published keys that is under way.
@@ -226,11 +233,11 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             engine = try await onThread { () throws(StoreError) in
                 let (store, key) = try database.open(appPassword)
                 let sealer = key.withBytes { StorageSealer(key: $0) }
-                return try MessengerEngine { () throws(StoreError) in
+                return try MessengerEngine { carrier throws(StoreError) in
                     var changes: [StoreChange] = []
                     let participants = try MessengerParticipants(
-                        account: username.raw, sealer: sealer, store: store, peers: peers, now: SystemTime.now(),
-                        random: SystemRandomSource(), &changes)
+                        account: username.raw, carrier: carrier, sealer: sealer, store: store, peers: peers,
+                        now: SystemTime.now(), random: SystemRandomSource(), &changes)
                     guard !changes.isEmpty else { return participants }
                     if let failure = try store.commit([changes]).compactMap(\.self).first { throw failure }
                     return participants
@@ -245,6 +252,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             TransportCreationRequest(
                 username: username, deviceId: device, authenticationMethod: authenticationMethod,
                 identity: identity.publicKey, sign: { identity.sign($0, $1) }))
+        if let transport = transport as? any IntroducingTransportClient { engine.use(transport.carrier) }
         let p2p = P2PConnections(
             p2pFactories, settings: p2pSettings, handler: eventHandler, peers: peers, own: username,
             identity: identity)
@@ -378,6 +386,9 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     /// Whether this device is in the account's list.
     public func isAdopted() async -> Bool { (try? await engine.read(\.isAdopted)) ?? false }
 
+    /// Whether earlier messages of the account are still to come from its master device, after this device was added.
+    public func awaitsHistory() async -> Bool { (try? await engine.read(\.awaitsHistory)) ?? false }
+
     /// The devices of the account.
     public func listDevices() async -> [Device] {
         guard let (list, own) = try? await engine.read({ ($0.own.deviceList, $0.own.id) }) else { return [] }
@@ -406,6 +417,28 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         _ = try await perform { .revoke(ticket: $0, device.id) }
     }
 
+    // MARK: Push
+
+    /// Sets the token under which the platform's push service knows this device; nil removes it.
+    ///
+    /// While the device is not connected, the server calls the operator's push hook with this token when a message waits,
+    /// and the hook wakes the app, which opens the messenger: it fetches what waits. The call of the hook has neither text,
+    /// sender, size nor number of messages. Call this at each start, because push services change tokens, and a server that
+    /// was restored from a backup has the one of that time.
+    ///
+    /// - Throws: ``CypherMessengerError/unsupportedCall(_:)`` if the transport has no push, and
+    ///   ``CypherMessengerError/serverFailed(_:)`` if the server did not take the token: it has no push hook, or cannot be
+    ///   reached. Try again later.
+    public func setPushToken(_ token: String?) async throws {
+        do {
+            try await transport.setPushToken(token)
+        } catch CypherTransportError.unsupported(let call) {
+            throw CypherMessengerError.unsupportedCall(call)
+        } catch {
+            throw CypherMessengerError.serverFailed("The push token was not set: \(error).")
+        }
+    }
+
     // MARK: The transport's events
 
     /// Takes an event of the server; the return is the acknowledgement.
@@ -419,9 +452,12 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         case .requestDeviceRegistery(let config):
             guard try await engine.read(\.isMaster) else { return }
             await handler.onDeviceRegisteryRequest(config, messenger: self)
+        case .oneTimePreKeysLow(let left): try await replenish(left: left)
         case .keyBundlePublished(let config, let user):
             do {
-                _ = try await engine.perform { .keys(ticket: $0, config.bytes, of: user.raw, begins: false) }
+                _ = try await engine.perform {
+                    .keys(ticket: $0, config.bytes, of: user.raw, NewSessions(begins: false))
+                }
             } catch MessengerRefusal.notAuthentic {
                 // It is not kept, and would not be authentic later.
                 await handler.onUnreadableMessage(from: user, reason: "the published keys are not authentic")
@@ -470,17 +506,6 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         }
     }
 
-    /// Does a job that seals for a person. If there is no session with them, their keys are read in the background, so
-    /// that a later call may succeed.
-    func perform(sealingFor user: String, _ job: (UInt64) -> MessengerJob) async throws -> MessengerReply {
-        do {
-            return try await perform(job)
-        } catch CypherMessengerError.keysMissing {
-            want(keysOf: user)
-            throw CypherMessengerError.keysMissing
-        }
-    }
-
     // MARK: Calls
 
     /// Makes a call of the transport that the machine asks for.
@@ -498,9 +523,9 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         } catch CypherTransportError.conflict {
             end = .refused("Another configuration of the account was published.")
         } catch CypherTransportError.notFound {
-            // The server does not know an own device that was just added before the new list is published. It learns from
-            // this envelope that it was added, so the envelope is sent again.
-            end = goesToOwnDevice(attempt.call) ? .failed : .refused("The server does not know the recipient.")
+            // The server does not know a device that was just added before the new list is published. The envelope is
+            // sent again then: an own device learns from it that it was added.
+            end = await waitsForList(attempt.call) ? .failed : .unknownRecipient
         } catch {
             end = .failed
         }
@@ -508,17 +533,31 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         engine.submit(.attempted(attempt.id, lease: attempt.lease, end, random: UInt64.random(in: .min ... .max)))
     }
 
-    /// Whether an envelope goes to a device that is in the person's own list now.
-    private func goesToOwnDevice(_ call: Attempt.Call) -> Bool {
+    /// Whether an envelope goes to a device of a list that its account has not published yet.
+    private func waitsForList(_ call: Attempt.Call) async -> Bool {
         let recipients =
             switch call {
             case .send(_, let user, let device, _): [Attempt.Recipient(user: user, device: device)]
             case .sendSeveral(_, let recipients, _): recipients
             case .plaintext, .receipt, .publish, .register: [] as [Attempt.Recipient]
             }
-        return recipients.contains {
-            $0.user == username.raw && peers.own?.deviceList.identity(of: $0.device) != nil
+        for (user, devices) in Dictionary(grouping: recipients, by: \.user) {
+            let isOwn = user == username.raw
+            let list = isOwn ? peers.own?.deviceList : peers[.services(user)]?.deviceList
+            guard let list, devices.contains(where: { list.identity(of: $0.device) != nil }) else { continue }
+            if isOwn { return true }
+            do {
+                let config = try await transport.readKeyBundle(forUsername: Username(user))
+                // A later list, without the device, is taken by its own way.
+                guard let published = try? PublishedKeys(config.bytes).deviceList else { continue }
+                if list.continues(published) { return true }
+            } catch CypherTransportError.notFound {
+                continue
+            } catch {
+                return true
+            }
         }
+        return false
     }
 
     private func call(_ call: Attempt.Call) async throws {
@@ -602,10 +641,17 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         }
     }
 
+    /// Begins a new session with a device whose messages cannot be opened any more. If it fails, the device's next message
+    /// brings it again.
+    private func renewSession(with device: DeviceID, of user: String) {
+        Task { [weak self] in try? await self?.readKeys(of: user, renewing: device) }
+    }
+
     /// Reads the published keys of a person once.
     ///
+    /// - Parameter device: a device of the person with which a new session is begun in any case.
     /// - Throws: ``MessengerRefusal`` if there are none, or if they are not authentic.
-    func readKeys(of user: String, begins: Bool = true) async throws {
+    func readKeys(of user: String, begins: Bool = true, renewing device: DeviceID? = nil) async throws {
         var bytes: [UInt8]?
         do {
             bytes = try await transport.readKeyBundle(forUsername: Username(user)).bytes
@@ -614,7 +660,47 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         } catch CypherTransportError.unsupported {
             bytes = nil
         }
-        _ = try await engine.perform { .keys(ticket: $0, bytes, of: user, begins: begins) }
+        let sessions = NewSessions(begins: begins, renewing: device)
+        let oneTime = try await oneTimePreKeys(for: bytes, of: user, sessions)
+        _ = try await engine.perform { .keys(ticket: $0, bytes, of: user, sessions, oneTime: oneTime) }
+    }
+
+    /// Takes one-time prekeys if sessions begin with published keys, one for each device of which the server has some.
+    private func oneTimePreKeys(
+        for bytes: [UInt8]?, of user: String, _ sessions: NewSessions
+    ) async throws -> [DeviceID: OneTimePreKey.Public] {
+        guard let bytes,
+            try await engine.read({ $0.beginsSessions(with: bytes, of: user, sessions) })
+        else { return [:] }
+        do {
+            let keys = try await transport.takeOneTimePreKeys(ofUser: Username(user)).compactMap { config in
+                (try? OneTimePreKey.Public(serialized: config.bytes.span)).map { (config.deviceId.id, $0) }
+            }
+            return Dictionary(keys) { first, _ in first }
+        } catch CypherTransportError.offline {
+            throw CypherTransportError.offline
+        } catch {
+            // Without them the session begins with the published keys alone.
+            return [:]
+        }
+    }
+
+    /// Ours: the pause between two additions of one-time prekeys, for servers that tell of few again and again.
+    private static let replenishmentPause: Duration = .seconds(60)
+
+    /// Adds one-time prekeys of this device to those at the server, if it has few. A prekey goes to the server once only,
+    /// also if the call's answer is lost: the server may have handed it out.
+    private func replenish(left: Int) async throws {
+        guard nextReplenishment.withLock({ $0 }) <= .now,
+            case .oneTimeKeys(let keys) = try await perform({ .replenish(ticket: $0, left: left) }), !keys.isEmpty
+        else { return }
+        nextReplenishment.withLock { $0 = .now + Self.replenishmentPause }
+        let configs = keys.map { key in
+            var bytes: [UInt8] = []
+            key.serialize(into: &bytes)
+            return OneTimePreKeyConfig(bytes: bytes, of: deviceId)
+        }
+        try? await transport.publishOneTimePreKeys(configs)
     }
 
     // MARK: Events
@@ -643,6 +729,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         case .peer(.changed(let name)): await handler.onContactIdentityChange(of: Username(name.name))
         case .peer: break
         case .keysWanted(let user): want(keysOf: user)
+        case .sessionLost(let user, let device): renewSession(with: device, of: user)
         case .unreadable(let user, let reason):
             await handler.onUnreadableMessage(from: Username(user), reason: reason.rawValue)
         case .gap(let user, let count): await handler.onMessageLoss(from: Username(user), count: count)
@@ -650,7 +737,14 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         case .ownDevices:
             signals.notify(.devices)
             await handler.onDevicesChange(self)
-        case .signal(let signal): await signalHandlers.withLock { $0[signal.kind] }?(signal)
+        case .history(let chats, let isComplete):
+            for chat in chats {
+                signals.notify(chat.group.map { .group(GroupChatId($0)) } ?? .chat(Username(chat.name)))
+            }
+            await handler.onHistoryChange(isComplete: isComplete, messenger: self)
+        case .signal(let signal):
+            guard let whole = signalParts.withLock({ $0.take(signal) }) else { return }
+            await signalHandlers.withLock { $0[whole.kind] }?(whole)
         }
     }
 
@@ -670,6 +764,10 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     /// - Throws: ``CypherMessengerError/keysMissing`` if there is no session with the person or the device. Their keys are
     ///   read then, so a later call may succeed.
     func send(_ signal: SignalJob) async throws {
-        _ = try await perform(sealingFor: signal.user) { .signal(ticket: $0, signal) }
+        guard signal.text.utf8.count <= ChatContent.textLimit else { throw CypherMessengerError.tooLong }
+        // On a carrier of lines a long signal goes in parts.
+        let isInBand = transport is any IntroducingTransportClient
+        let parts = isInBand ? SignalParts.parts(of: signal, id: .random(in: .min ... .max)) : [signal]
+        for part in parts { _ = try await perform { .signal(ticket: $0, part) } }
     }
 }

@@ -44,20 +44,41 @@ extension CypherMessenger {
         let key = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
         var sealer = FileSealer(key: key, size: size)
         var parts: [String] = []
-        for _ in 0..<FileReference.partCount(of: size) {
-            let sealed: [UInt8]
-            do {
-                sealed = try sealer.seal(try Self.read(file, FileReference.partSize))
-            } catch {
-                throw CypherMessengerError.fileFailed("The file was changed while it was read.")
+        do {
+            for _ in 0..<FileReference.partCount(of: size) {
+                let sealed: [UInt8]
+                do {
+                    sealed = try sealer.seal(try Self.read(file, FileReference.partSize))
+                } catch {
+                    throw CypherMessengerError.fileFailed("The file was changed while it was read.")
+                }
+                let part = PublishedPart(data: Data(sealed))
+                parts.append(try await stubbornly { try await $0.publishBlob(part).id })
             }
-            let part = PublishedPart(data: Data(sealed))
-            parts.append(try await stubbornly { try await $0.publishBlob(part).id })
+            let reference = FileReference(
+                size: size, digest: sealer.digest, key: key, name: name, type: type, parts: parts)
+            guard let reference else { throw CypherMessengerError.serverFailed("The ids of its blobs are too long.") }
+            return reference
+        } catch {
+            removeBlobs(parts)
+            throw error
         }
-        let reference = FileReference(
-            size: size, digest: sealer.digest, key: key, name: name, type: type, parts: parts)
-        guard let reference else { throw CypherMessengerError.serverFailed("The ids of its blobs are too long.") }
-        return reference
+    }
+
+    /// Removes blobs of a file that nobody needs, in the background and once: a server that cannot be reached keeps them.
+    func removeBlobs(_ ids: [String]) {
+        guard !ids.isEmpty else { return }
+        Task { [transport] in
+            for id in ids {
+                do {
+                    try await transport.removePublishedBlob(byId: id)
+                } catch CypherTransportError.notFound {
+                    continue
+                } catch {
+                    return
+                }
+            }
+        }
     }
 
     /// Reads up to a number of bytes.

@@ -361,7 +361,9 @@ public struct GroupChat: Sendable {
     /// Deletes the text of an own message, here and at the members.
     @discardableResult
     public func delete(_ message: AnyChatMessage) async throws -> AnyChatMessage {
-        try await send(SendJob(in: try name, .delete(try reference(message))))
+        let deleted = try await send(SendJob(in: try name, .delete(try reference(message))))
+        messenger.removeBlobs(message.file?.parts ?? [])
+        return deleted
     }
 
     /// Reacts to a message, with at most 64 bytes of text; nil takes the reaction back.

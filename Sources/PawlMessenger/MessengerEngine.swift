@@ -5,6 +5,7 @@ import CommitLoop
 import Devices
 import Dispatch
 import DoubleRatchet
+import Envelope
 import Foundation
 import Messenger
 import Protection
@@ -14,8 +15,8 @@ import Vault
 
 /// The queue that owns the machine of a messenger.
 final class MessengerEngine: Sendable {
-    /// Makes the machine from the store, and commits what its start changes.
-    typealias Factory = @Sendable () throws(StoreError) -> MessengerParticipants
+    /// Makes the machine of a carrier from the store, and commits what its start changes.
+    typealias Factory = @Sendable (Carrier) throws(StoreError) -> MessengerParticipants
 
     private struct State {
         var jobs: [MessengerJob] = []
@@ -41,6 +42,7 @@ final class MessengerEngine: Sendable {
         /// Nil if the machine could not be made again, or if the messenger is closed: then the store is closed too.
         var pipeline: CommitPipeline<MessengerParticipants>?
         var factory: Factory?
+        var carrier = Carrier.app
 
         init(_ participants: MessengerParticipants, _ factory: @escaping Factory) {
             (pipeline, self.factory) = (CommitPipeline(participants), factory)
@@ -52,7 +54,7 @@ final class MessengerEngine: Sendable {
     private let queue = DispatchQueue(label: "pawl.messenger")
 
     init(_ factory: @escaping Factory) throws(StoreError) {
-        confined = Confined(try factory(), factory)
+        confined = Confined(try factory(.app), factory)
     }
 
     /// Sets where events and attempts go, from the queue and in their order.
@@ -121,6 +123,15 @@ final class MessengerEngine: Sendable {
         if before.isAuthenticated != isAuthenticated { submit(.authenticated(isAuthenticated)) }
     }
 
+    /// Sets how the transport carries envelopes. Before the first job.
+    func use(_ carrier: Carrier) {
+        queue.async { [self] in
+            guard confined.carrier != carrier, confined.factory != nil else { return }
+            confined.carrier = carrier
+            makeAgain()
+        }
+    }
+
     /// What the machine knows, between two batches.
     ///
     /// - Throws: ``MessengerClosed``
@@ -185,11 +196,15 @@ final class MessengerEngine: Sendable {
     private func makeAgain() {
         confined.pipeline = nil
         // If the store cannot be read, the next job tries again.
-        guard let participants = try? confined.factory?() else { return }
+        guard let participants = try? confined.factory?(confined.carrier) else { return }
         confined.pipeline = CommitPipeline(participants)
         let transport = state.withLock { $0.transport }
         confined.pipeline?.participants.sendsSeveral = transport.sendsSeveral
         if transport.isAuthenticated { submit(.authenticated(true)) }
+        // The job that has asked for it may be stored although its commit has failed.
+        guard let onEvent = state.withLock({ $0.onEvent }) else { return }
+        for user in participants.waitingUsers { onEvent(.keysWanted(user)) }
+        for reference in participants.wantedGroups { onEvent(.groupWanted(reference)) }
     }
 
     /// Answers a job that was not done and has no reply yet.
@@ -245,11 +260,12 @@ extension MessengerJob {
         switch self {
         case .send(let ticket, _), .signal(let ticket, _), .receive(let ticket, _, _, _),
             .receivePlaintext(let ticket, _, _, _),
-            .receipt(let ticket, _, _, _), .keys(let ticket, _, _, _), .found(let ticket), .join(let ticket, _),
+            .receipt(let ticket, _, _, _), .keys(let ticket, _, _, _, _), .replenish(let ticket, _),
+            .found(let ticket), .join(let ticket, _),
             .adopt(let ticket, _), .revoke(let ticket, _), .decide(let ticket, _, _), .markRead(let ticket, _),
             .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket),
             .proposeGroup(let ticket, _, _), .publishedGroup(let ticket, _, _), .readGroup(let ticket, _, _, _),
-            .groups(let ticket):
+            .groups(let ticket), .introduce(let ticket):
             ticket
         case .authenticated, .sendsSeveral, .attempted, .tick: nil
         }

@@ -74,11 +74,7 @@ public protocol OpaqueBytes: Hashable, Sendable, Codable {
 
 extension OpaqueBytes {
     /// Base64 without padding.
-    public var base64: String {
-        var text: [UInt8] = []
-        Base64.encode(bytes[...], into: &text)
-        return String(decoding: text, as: UTF8.self)
-    }
+    public var base64: String { Base64.text(bytes) }
 
     /// Reads ``base64``; nil for any other text.
     public init?(base64: String) {
@@ -148,8 +144,7 @@ public struct UserConfig: OpaqueBytes {
 
     /// The device that has made the list and may change it; nil if the bytes are no such form, or if it was removed.
     public var masterDevice: DeviceId? {
-        guard let list = (try? PublishedKeys(bytes))?.deviceList else { return nil }
-        return list.current.first { $0.identity == list.root }.map { DeviceId($0.id) }
+        (try? PublishedKeys(bytes))?.deviceList.master.map { DeviceId($0) }
     }
 
     /// Whether this is a later version of another form, signed by a device in it, or has the same list.
@@ -168,6 +163,16 @@ public struct UserDeviceConfig: OpaqueBytes {
 
     /// The device that asks; nil if the bytes are no request.
     public var deviceId: DeviceId? { (try? DeviceRequest(bytes)).map { DeviceId($0.keys.id) } }
+}
+
+/// A one-time prekey of a device, as a transport carries it: for one session, then it is used up.
+public struct OneTimePreKeyConfig: Hashable, Sendable {
+    /// The number and the key: 36 bytes.
+    public let bytes: [UInt8]
+    /// The device whose prekey it is.
+    public let deviceId: DeviceId
+    /// A prekey that a server has handed out.
+    public init(bytes: [UInt8], of deviceId: DeviceId) { (self.bytes, self.deviceId) = (bytes, deviceId) }
 }
 
 /// A value that a server stores under an id that it has chosen.

@@ -174,6 +174,9 @@ public struct MessengerDatabase: Sendable {
         return copy
     }
 
+    /// Ours: one person writes some messages a second at most, so SQLite's page caches are small beside the app.
+    private static let limits = StoreLimits(writerCache: 1 << 20, readerCache: 256 << 10)
+
     /// Opens the store with the app's password. Blocks the thread.
     ///
     /// - Throws: ``StoreError``: `wrongKey` if the password is another one.
@@ -185,7 +188,7 @@ public struct MessengerDatabase: Sendable {
         case .directory(let path):
             let key = try parameters(in: path).key(from: password)
             do throws(StoreError) {
-                return (try SQLiteStore.open(directory: path, key: .derived(key)), key)
+                return (try SQLiteStore.open(directory: path, key: .derived(key), limits: Self.limits), key)
             } catch {
                 guard case .wrongKey = error else { throw error }
                 throw .wrongKey("The password of the app is not the one under which the history was stored.")

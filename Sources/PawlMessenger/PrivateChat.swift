@@ -155,7 +155,9 @@ public struct PrivateChat: Sendable {
     /// Deletes the text of an own message, here and at the other person's.
     @discardableResult
     public func delete(_ message: AnyChatMessage) async throws -> AnyChatMessage {
-        try await send(SendJob(to: username.raw, .delete(try reference(message))))
+        let deleted = try await send(SendJob(to: username.raw, .delete(try reference(message))))
+        messenger.removeBlobs(message.file?.parts ?? [])
+        return deleted
     }
 
     /// Reacts to a message, with at most 64 bytes of text; nil takes the reaction back.
@@ -172,7 +174,7 @@ public struct PrivateChat: Sendable {
     }
 
     func send(_ job: SendJob) async throws -> AnyChatMessage {
-        let reply = try await messenger.perform(sealingFor: username.raw) { .send(ticket: $0, job) }
+        let reply = try await messenger.perform({ .send(ticket: $0, job) })
         guard case .accepted(let message) = reply else {
             throw CypherMessengerError.unknownMessage
         }
@@ -233,6 +235,26 @@ public struct PrivateChat: Sendable {
 
     /// Whether the other person shows other keys, which have to be accepted.
     public var hasChangedKeys: Bool { messenger.peers[.services(username.raw)]?.offered != nil }
+
+    /// The other person's devices, as the list that counts has them; none before keys were exchanged.
+    public var devices: [DeviceId] {
+        (messenger.peers[.services(username.raw)]?.deviceList.current ?? []).map { DeviceId($0.id) }
+    }
+
+    /// Adds the device under this name to the person's own devices. For transports with keys in band, such as IRC, on
+    /// which each device has a name of its own.
+    ///
+    /// Compare the safety number on both devices first. The other device calls ``joinDevices()`` before.
+    ///
+    /// - Throws: ``CypherMessengerError/noSuchDevice`` if the list is full, or the other device has others already.
+    public func adoptDevice() async throws {
+        _ = try await messenger.perform { .decide(ticket: $0, username.raw, .adopt) }
+    }
+
+    /// Lets the device under this name, which is the person's own, add this one to its list; see ``adoptDevice()``.
+    public func joinDevices() async throws {
+        _ = try await messenger.perform { .decide(ticket: $0, username.raw, .join) }
+    }
 
     /// Notes that the safety number was compared and is the same on both sides.
     public func verify() async throws {

@@ -1,27 +1,21 @@
-// A direct connection over TCP: packets with their length before them.
+// A connection over TCP, direct or over a relay: packets with their length before them.
 
 import NIOCore
 public import PawlMessenger
 import PeerConnection
 import Synchronization
 
-/// A direct connection over TCP, by IPv6 or IPv4.
+/// A connection over TCP, by IPv6 or IPv4: direct, or over a relay of the gateway.
 public final class IPv6TCPP2PTransportClient: P2PTransportClient {
-    private enum Item: Sendable {
-        case opened
-        case packet([UInt8])
-        case closed
-    }
-
     private struct State {
-        weak var delegate: (any P2PTransportClientDelegate)?
         var connected = ConnectionState.connecting
         var channel: (any Channel)?
         /// Sockets that listen for the other side, and those that have not shown the token.
         var sockets: [any Channel] = []
         var waiting = 0
-        var inbox: [Item] = []
-        var isDelivering = false
+        /// Bytes that were sent at once, and that the socket's thread has not written.
+        var unwritten = 0
+        var inbox = P2PInbox()
     }
 
     /// From the handle of the factory.
@@ -37,9 +31,9 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
 
     /// Receives the packets.
     public var delegate: (any P2PTransportClientDelegate)? {
-        get { inner.withLock { $0.delegate } }
+        get { inner.withLock { $0.inbox.delegate } }
         set {
-            inner.withLock { $0.delegate = newValue }
+            inner.withLock { $0.inbox.delegate = newValue }
             deliver()
         }
     }
@@ -97,7 +91,7 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
     /// A packet has come; false if it cannot be taken.
     func received(_ packet: [UInt8]) -> Bool {
         let isTaken = inner.withLock { state in
-            let limit = state.delegate == nil ? TCPLimits.unobservedInbox : TCPLimits.inbox
+            let limit = state.inbox.delegate == nil ? TCPLimits.unobservedInbox : TCPLimits.inbox
             guard state.inbox.count < limit else { return false }
             state.inbox.append(.packet(packet))
             return true
@@ -125,11 +119,36 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
         guard let channel, (1...P2PSettings.packetLimit).contains(message.count) else {
             throw P2PError.transport("The packet cannot be sent.")
         }
+        let buffer = Self.buffer(of: message, channel)
+        guard channel.isWritable else { return try await channel.writeAndFlush(buffer) }
+        channel.writeAndFlush(buffer, promise: nil)
+    }
+
+    private static func buffer(of message: [UInt8], _ channel: any Channel) -> ByteBuffer {
         var buffer = channel.allocator.buffer(capacity: PacketReader.headSize + message.count)
         buffer.writeBytes(PacketReader.head(of: message))
         buffer.writeBytes(message)
-        guard channel.isWritable else { return try await channel.writeAndFlush(buffer) }
-        channel.writeAndFlush(buffer, promise: nil)
+        return buffer
+    }
+
+    /// Hands a packet to the socket's thread, unless much waits there or the other side does not read.
+    public func sendAtOnce(_ message: [UInt8]) -> Bool {
+        guard (1...P2PSettings.packetLimit).contains(message.count) else { return false }
+        let channel = inner.withLock { state -> (any Channel)? in
+            guard state.connected == .connected, let channel = state.channel, channel.isWritable,
+                state.unwritten + message.count <= TCPLimits.unwritten
+            else { return nil }
+            state.unwritten += message.count
+            return channel
+        }
+        guard let channel else { return false }
+        let buffer = Self.buffer(of: message, channel)
+        // Never within this call: what fails is reported to the delegate.
+        channel.eventLoop.execute { [self] in
+            channel.writeAndFlush(buffer, promise: nil)
+            inner.withLock { $0.unwritten -= message.count }
+        }
+        return true
     }
 
     /// Closes the connection after the packets before: with the other side, or after three seconds.
@@ -149,27 +168,8 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
 
     /// Delivers what waits, one item after the other, if there is a delegate.
     private func deliver() {
-        let begins = inner.withLock { state in
-            guard !state.isDelivering, !state.inbox.isEmpty, state.delegate != nil else { return false }
-            state.isDelivering = true
-            return true
-        }
-        guard begins else { return }
-        while true {
-            let next: (Item, any P2PTransportClientDelegate)? = inner.withLock { state in
-                guard !state.inbox.isEmpty, let delegate = state.delegate else {
-                    state.isDelivering = false
-                    return nil
-                }
-                return (state.inbox.removeFirst(), delegate)
-            }
-            guard let (item, delegate) = next else { return }
-            switch item {
-            case .opened: delegate.p2pConnectionOpened(self)
-            case .packet(let packet): delegate.p2pConnection(self, receivedMessage: packet)
-            case .closed: delegate.p2pConnectionClosed(self)
-            }
-        }
+        guard inner.withLock({ $0.inbox.begins() }) else { return }
+        while let (item, delegate) = inner.withLock({ $0.inbox.next() }) { item.deliver(to: delegate, by: self) }
     }
 }
 

@@ -69,7 +69,8 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
         }
         do {
             guard !places.isEmpty else { throw P2PError.transport("This device has no address to listen on.") }
-            try await handle.sendMessage("", metadata: P2PMetadata(Offer(token: Self.hex(token), places: places)))
+            try await handle.sendMessage(
+                "", metadata: P2PMetadata(Offer(token: Hexadecimal.text(token), places: places)))
         } catch {
             client.ended()
             throw error
@@ -116,7 +117,7 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
         _ text: String, metadata: P2PMetadata, handle: P2PTransportFactoryHandle
     ) async throws -> (any P2PTransportClient)? {
         let offer = try metadata.decode(Offer.self)
-        guard let token = Self.bytes(hex: offer.token), token.count == TCPLimits.tokenSize else {
+        guard let token = Hexadecimal.bytes(offer.token), token.count == TCPLimits.tokenSize else {
             throw P2PError.transport("The offer has no token.")
         }
         let places = offer.places.prefix(TCPLimits.addresses).filter { isAllowed($0) }
@@ -188,16 +189,4 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
     }
 
     private static func isLoopback(_ host: String) -> Bool { host == "::1" || host.hasPrefix("127.") }
-
-    private static func hex(_ bytes: [UInt8]) -> String {
-        let digits = Array("0123456789abcdef")
-        return String(bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] })
-    }
-
-    private static func bytes(hex text: String) -> [UInt8]? {
-        let digits = text.utf8.map { Character(UnicodeScalar($0)).hexDigitValue }
-        guard digits.count.isMultiple(of: 2), digits.allSatisfy({ $0 != nil }) else { return nil }
-        let values = digits.compactMap(\.self)
-        return stride(from: 0, to: values.count, by: 2).map { UInt8(values[$0] << 4 | values[$0 + 1]) }
-    }
 }

@@ -15,6 +15,9 @@ package struct NoticeTexts: Sendable, Equatable {
         "Not sent: messages must be end-to-end encrypted here, and not everybody in {target} can do it yet. Run a "
         + "sidecar beside your client: pawl sidecar --upstream with this network's address."
 
+    /// In place of ``room`` if the gateway knows who cannot, with `{people}` for their names; nil if it is not told.
+    package var roomOf: String?
+
     package init() {}
 
     /// The defaults over HTTP, where there is no sidecar to run.
@@ -26,6 +29,9 @@ package struct NoticeTexts: Sendable, Equatable {
         texts.room =
             "Not sent: messages must be end-to-end encrypted here, and not everybody in this conversation has an app that can. Ask "
             + "your operator which apps can."
+        texts.roomOf =
+            "Not sent: messages must be end-to-end encrypted here, and these people have no app that can: {people}. Ask them to "
+            + "use one; your operator knows which apps can."
         return texts
     }()
 
@@ -50,8 +56,13 @@ package enum Notices {
     /// Used in place of a conversation's name that means nothing to people.
     package static let thisConversation = "this conversation"
 
-    package static func refusal(_ refusal: Refusal, target: String, texts: NoticeTexts) -> String {
+    /// - Parameter people: the names of those who cannot encrypt in a room; nil if unknown.
+    package static func refusal(
+        _ refusal: Refusal, target: String, people: [String]? = nil, texts: NoticeTexts
+    ) -> String {
         switch refusal {
+        case .room where texts.roomOf != nil && people?.isEmpty == false:
+            (texts.roomOf ?? "").replacing("{people}", with: list(people ?? [], limit: 10))
         case .outsider: texts.outsider.replacingTarget(target)
         case .required: texts.required.replacingTarget(target)
         case .room: texts.room.replacingTarget(target)
@@ -59,6 +70,9 @@ package enum Notices {
         case .directConnection:
             "Not sent: a direct connection (DCC) would bypass the encryption of this gateway."
         case .verb: "Not done: this gateway does not let this command through while messages are protected."
+        case .unsealed where target == thisConversation:
+            "Not sent: everybody in this conversation can encrypt, but your client sent plain text. Turn on encryption in "
+                + "your client."
         case .unsealed:
             "Not sent: your client and that of \(target) can encrypt to each other, but yours sent plain text. Turn on "
                 + "encryption in your client."
@@ -77,6 +91,9 @@ package enum Notices {
                 + "message must be encrypted. Try again in a moment."
         case .media:
             "Not sent: messages are protected here, and this file would not be. The server could read it."
+        case .latched where target == thisConversation:
+            "Not sent: this conversation is protected, and this message cannot be. Ask your operator, who can end the "
+                + "protection."
         case .latched:
             "Not sent: your conversation with \(target) is protected, and this message cannot be. Ask your operator, "
                 + "who can end the protection."

@@ -116,7 +116,7 @@ extension RecordKind {
         case .directoryDevice: .adjusted
         case .ownDevices, .peer, .directoryAccount, .hold, .mailbox, .mailboxEntry, .sharedCiphertext, .blob, .sent,
             .network, .policyWithRooms, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer,
-            .chatGroup, .publishedConfig:
+            .chatGroup, .publishedConfig, .pushToken:
             .kept
         }
     }

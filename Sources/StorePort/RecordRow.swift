@@ -45,6 +45,8 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case publishedConfig = 22
     /// A group of a messenger, a version of it that has to be read, or a message that waits for such a version; sealed.
     case chatGroup = 23
+    /// The push token of a device; see ``PushTokens``.
+    case pushToken = 24
 }
 
 extension RecordKind {
@@ -54,7 +56,7 @@ extension RecordKind {
         case .directoryAccount, .publishedConfig: .shard(sharding.shard(of: AccountID(text: name)))
         case .network, .policyWithRooms: .unsharded
         // Named by a device, or by what one has published.
-        case .directoryDevice, .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: nil
+        case .directoryDevice, .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .pushToken: nil
         // An account's, or in earlier versions a request's.
         case .hold: nil
         // Of a person's own device, whose store is not divided.

@@ -24,11 +24,14 @@ package struct SealMessageJob: Sendable {
     /// Each needs a session with the sender's device. The key is wrapped for all of them, or the message is not
     /// written.
     package var readers: [Reader]
+    /// The longest envelope that the backend accepts, in bytes; nil if only the carrier limits it.
+    package var maximumLength: Int?
 
     package init(
         connection: ConnectionID, ticket: UInt64, sender: AccountID, conversation: AccountID, plaintext: [UInt8],
-        readers: [Reader] = []
+        readers: [Reader] = [], maximumLength: Int? = nil
     ) {
+        self.maximumLength = maximumLength
         (self.connection, self.ticket) = (connection, ticket)
         (self.sender, self.conversation) = (sender, conversation)
         (self.plaintext, self.readers) = (plaintext, readers)

@@ -43,7 +43,8 @@ extension VaultHolding {
         let longest = ([ends.sending] + readers).reduce(MultiRecipientMessage.overhead + Envelope.headerLength) {
             $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + vault.overhead($1.box)
         }
-        guard longest + body.count <= vault.carrier.maximumLength else { throw SealFailure.tooLong }
+        let limit = min(vault.carrier.maximumLength, job.maximumLength ?? .max)
+        guard longest + body.count <= limit else { throw SealFailure.tooLong }
 
         for id in unit.shared { vault.sessionCache.markDirty(id) }
         func associated(to device: DeviceID) -> [UInt8] {

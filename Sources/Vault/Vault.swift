@@ -48,6 +48,12 @@ package final class Vault {
     /// Upper bound of `message.count - plaintext.count` for an established session, in bytes.
     package static var ratchetOverhead: Int { Session.maximumOverhead }
 
+    /// Upper bound of `envelope.count - body.count` for one conversation with established sessions, in bytes.
+    package static var historyOverhead: Int {
+        MultiRecipientMessage.overhead + Envelope.headerLength + MultiRecipientMessage.recipientOverhead
+            + MultiRecipientMessage.contentKeySize + ratchetOverhead
+    }
+
     package let network: String
     /// Names that the network had before; envelopes sealed under them are still opened.
     package var earlierNetworks: [String] = [] { didSet { networks = [network] + earlierNetworks } }

@@ -7,6 +7,7 @@ import Testing
 /// The calls of devices over a network that loses, delays and reorders, as transcripts.
 @Suite struct CallMachineTests {
     private let world = CallWorld()
+    private let times = CallTimes()
 
     /// Alice with one device, Bob with two.
     private func people() -> (CallWorld.Device, CallWorld.Device, CallWorld.Device) {
@@ -127,7 +128,7 @@ import Testing
             if random.below(4) == 0 { world.deliverAll() }
         }
         world.deliverAll()
-        for _ in 0..<200 { world.pass(CallLimits.gapTime) }
+        for _ in 0..<200 { world.pass(times.gap) }
         let numbers = bob.log.dropFirst().compactMap { Int($0.split(separator: " ")[1]) }
         #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count, "seed \(seed)")
         #expect(numbers.last == arrived.last && Set(numbers).isSubset(of: arrived), "seed \(seed)")
@@ -143,7 +144,7 @@ import Testing
         let lost = world.network.removeFirst()
         world.deliverAll()
         #expect(bob.log == ["offer o"])
-        world.pass(CallLimits.gapTime - 1)
+        world.pass(times.gap - 1)
         #expect(bob.log == ["offer o"])
         world.pass(1)
         #expect(bob.log == ["offer o", "candidate 1", "candidate 2"])
@@ -319,7 +320,7 @@ import Testing
         let (alice, bob, phone) = people()
         world.send(.offer("o"), from: alice, to: "bob")
         world.deliverAll()
-        world.pass(CallLimits.ringTime - 1)
+        world.pass(times.ringing - 1)
         #expect(alice.log.isEmpty)
         world.pass(1)
         #expect(alice.log == ["nobody answers"])
@@ -332,9 +333,9 @@ import Testing
         let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
         world.send(.offer("o"), from: alice, to: "bob")
         world.deliverAll()
-        world.pass(CallLimits.ringTime)
+        world.pass(times.ringing)
         world.network = []
-        world.pass(CallLimits.answerTime - CallLimits.ringTime)
+        world.pass(times.answering - times.ringing)
         #expect(bob.log == ["offer o", "missed"])
         #expect(bob.machine.count == 0)
     }
@@ -345,7 +346,7 @@ import Testing
         world.send(.candidate("0"), from: alice, to: "bob")
         world.network.removeFirst()
         world.deliverAll()
-        for _ in 0..<20 { world.pass(CallLimits.gapTime) }
+        for _ in 0..<20 { world.pass(times.gap) }
         #expect(bob.log.isEmpty && bob.dropped == [.expired])
         #expect(bob.machine.count == 0 && bob.machine.nextWake == nil)
     }
@@ -412,8 +413,8 @@ import Testing
         world.deliver(message(1, size: CallLimits.waitingBytes))
         world.deliver(message(2, size: 1))
         #expect(bob.dropped == [.limit])
-        world.pass(CallLimits.answerTime + CallLimits.gapTime)
-        world.pass(CallLimits.answerTime)
+        world.pass(times.answering + times.gap)
+        world.pass(times.answering)
         bob.dropped = []
         // The messages of one device: the gap is given up, and what waits for the offer has the same limit.
         for number in 1..<2 * CallLimits.waiting + 2 { world.deliver(message(number, size: 1)) }
@@ -670,7 +671,7 @@ import Testing
         }
         world.network = []
         for device in devices { for number in 0..<3 { world.end("failed", by: device, call: "call \(number)") } }
-        for _ in 0..<40 { world.pass(CallLimits.gapTime) }
+        for _ in 0..<40 { world.pass(times.gap) }
         for device in devices {
             #expect(device.machine.count == 0, "seed \(seed)")
             #expect(device.machine.nextWake == nil, "seed \(seed)")

@@ -3,7 +3,8 @@
 //
 //     CallVictim PLACE NAME [server]
 //
-// PLACE is a directory (`SpoolTransport`), or the address of a chat with the generic REST API (`RESTChat`).
+// PLACE is a directory (`SpoolTransport`), the address of a chat with the generic REST API (`RESTChat`), or that of an IRC
+// server without TLS (`irc://127.0.0.1:PORT`).
 //
 // In: {"do": "offer" | "answer" | "candidate" | "ciphertext" | "invite" | "roster" | "end" | "text" | "number" | "pin", ...}
 // Out: {"event": "ready" | "sent" | "failed" | "number" | "offer" | "answer" | "candidate" | "unreadable" | ... , ...}
@@ -11,6 +12,7 @@
 import Foundation
 import MessengerSpool
 import PawlMessenger
+import PawlMessengerIRC
 import Synchronization
 
 struct Line: Codable {
@@ -91,6 +93,11 @@ let messenger = try await CypherMessenger.registerMessenger(
     username: name, authenticationMethod: .identity, appPassword: "victim",
     usingTransport: { request in
         if let chat { return chat.transport(for: request, positionFile: position) }
+        if let url = URL(string: place), url.scheme == "irc" {
+            var settings = IRCChat.Settings(host: url.host ?? "", port: url.port ?? 0)
+            (settings.security, settings.linesPerSecond) = (.none, 0)
+            return try IRCChat(for: request, settings: settings)
+        }
         let transport = SpoolTransport(place, request)
         made.withLock { $0 = transport }
         return transport

@@ -71,10 +71,10 @@ package final class AppDevice {
     // MARK: Keys
 
     /// Message 16.
-    package func publication(over challenge: [UInt8], for account: String? = nil) -> [UInt8] {
+    package func publication(over challenge: [UInt8], for account: String? = nil, oneTime: Int = 20) -> [UInt8] {
         var changes: [PreKeyChange] = []
         let bundle = store.bundle(identity: identity, at: 0, random: &random, &changes)
-        let keys = store.makeOneTimeKeys(20, at: 0, random: &random, &changes)
+        let keys = store.makeOneTimeKeys(oneTime, at: 0, random: &random, &changes)
         var device = Self.number(id)
         var bytes: [UInt8] = []
         bundle.serialize(into: &bytes)

@@ -125,14 +125,34 @@ final class Backend: Sendable {
         state.withLock { $0.sockets[ObjectIdentifier(channel)] = (user, channel) }
     }
 
-    func take(_ text: [UInt8], from channel: any Channel, of user: String) {
-        note(["account": .string(user), "frame": .string(String(decoding: text, as: UTF8.self))])
+    func take(_ text: [UInt8], from channel: any Channel) {
+        let user = state.withLock { $0.sockets[ObjectIdentifier(channel)]?.user }
+        note(["account": .string(user ?? ""), "frame": .string(String(decoding: text, as: UTF8.self))])
         let delay = state.withLock { $0.faults.delay }
         loop.run(after: delay) { self.perform(text, from: channel, of: user) }
     }
 
-    private func perform(_ text: [UInt8], from channel: any Channel, of user: String) {
+    /// Logs a socket in, by a token or by a name and a password.
+    private func logIn(_ frame: JSONValue, _ channel: any Channel) {
+        let found: (user: String, token: String)? = state.withLock { state in
+            if let token = frame["token"].string { return (try? state.chat.account(token)).map { ($0, token) } }
+            let user = frame["user"].string ?? ""
+            return (try? state.chat.login(user, frame["password"].string ?? "")).map { (user, $0) }
+        }
+        guard let found else {
+            return WebSocketHandler.send(["type": "result", "error": "unauthorized"], to: channel)
+        }
+        open(channel, of: found.user)
+        WebSocketHandler.send(
+            ["type": "result", "result": ["id": .string(found.user), "token": .string(found.token)]], to: channel)
+    }
+
+    private func perform(_ text: [UInt8], from channel: any Channel, of user: String?) {
         let frame = (try? JSONValue(text)) ?? .null
+        if frame["type"] == "login" { return logIn(frame, channel) }
+        guard let user = user ?? state.withLock({ $0.sockets[ObjectIdentifier(channel)]?.user }) else {
+            return WebSocketHandler.send(["type": "error", "error": "unauthorized"], to: channel)
+        }
         let isWrite = Chat.writesMessage(frame)
         let (answer, news, isLost) = state.withLock { state in
             if let refusal = state.faults.refusal(isWrite: isWrite) {
@@ -155,10 +175,11 @@ final class Backend: Sendable {
 
     private func notify(_ news: [Chat.News]) {
         guard !news.isEmpty else { return }
-        let sockets = state.withLock { Array($0.sockets.values) }
+        let (sockets, wraps) = state.withLock { (Array($0.sockets.values), $0.chat.settings.wrapsFrames) }
         for piece in news {
+            let frame = wraps ? Chat.wrapped(piece.frame) : piece.frame
             for socket in sockets where piece.to.contains(socket.user) {
-                WebSocketHandler.send(piece.frame, to: socket.channel)
+                WebSocketHandler.send(frame, to: socket.channel)
             }
         }
     }

@@ -8,6 +8,10 @@ struct Chat {
         var deduplicates = true
         /// Members of a message that the chat does not know are kept and handed on.
         var keepsUnknown = true
+        /// The longest text, in characters; nil if there is no limit.
+        var textLimit: Int?
+        /// Frames about messages are JSON in a string of another frame.
+        var wrapsFrames = false
     }
 
     struct Conversation {
@@ -127,7 +131,10 @@ struct Chat {
         _ body: JSONValue, in id: String, by user: String, at time: Int
     ) throws(Refusal) -> (message: Message, isNew: Bool) {
         let conversation = try conversation(id, of: user)
-        guard body["text"].string != nil else { throw .invalid("text is missing") }
+        guard let text = body["text"].string else { throw .invalid("text is missing") }
+        if let limit = settings.textLimit, text.unicodeScalars.count > limit {
+            throw Refusal(400, "too_long", "a text has \(limit) characters at most")
+        }
         if case .string(let local) = body["id"] {
             guard Self.isID(local) else { throw .invalid("id is no id") }
             if settings.deduplicates,

@@ -114,9 +114,10 @@ final class WebSocketHandler: ChannelInboundHandler {
     static let messageLimit = 16 << 20
 
     private let backend: Backend
-    private let user: String
+    /// Whose it is at first; nil if a frame is to say so.
+    private let user: String?
 
-    init(_ backend: Backend, _ user: String) {
+    init(_ backend: Backend, _ user: String?) {
         (self.backend, self.user) = (backend, user)
     }
 
@@ -126,14 +127,14 @@ final class WebSocketHandler: ChannelInboundHandler {
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
-        backend.open(context.channel, of: user)
+        if let user { backend.open(context.channel, of: user) }
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let frame = unwrapInboundIn(data)
         let payload = frame.unmaskedData
         switch frame.opcode {
-        case .text: backend.take(Array(payload.readableBytesView), from: context.channel, of: user)
+        case .text: backend.take(Array(payload.readableBytesView), from: context.channel)
         case .ping: reply(.pong, payload, context)
         case .connectionClose:
             reply(.connectionClose, payload, context)

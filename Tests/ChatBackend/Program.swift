@@ -29,10 +29,14 @@ import NIOWebSocket
     @Option(help: "The port of the control endpoint; 0 takes a free one.") var controlPort = 0
     @Option(help: "Whether the same id of the same sender is the same message.") var deduplicate = Choice.yes
     @Option(help: "Whether members of a message that it does not know are kept.") var keepUnknown = Choice.yes
+    @Option(help: "The longest text, in characters.") var textLimit: Int?
+    @Option(help: "Whether frames about messages are JSON in a string of another frame.") var wrapFrames = Choice.no
 
     func run() throws {
         let loop = MultiThreadedEventLoopGroup(numberOfThreads: 1).next()
-        let settings = Chat.Settings(deduplicates: deduplicate == .yes, keepsUnknown: keepUnknown == .yes)
+        let settings = Chat.Settings(
+            deduplicates: deduplicate == .yes, keepsUnknown: keepUnknown == .yes, textLimit: textLimit,
+            wrapsFrames: wrapFrames == .yes)
         let backend = Backend(settings, on: loop) { backend, port in
             Self.listen(on: port, loop) { try Self.serve(backend, $0) }
         }
@@ -71,13 +75,14 @@ import NIOWebSocket
             maxFrameSize: WebSocketHandler.messageLimit,
             shouldUpgrade: { channel, head in
                 let request = Request(head)
-                let isWelcome = request.path == ["socket"] && backend.account(request.socketToken) != nil
+                let token = request.socketToken
+                let isWelcome = request.path == ["socket"] && (token == nil || backend.account(token) != nil)
                 if isWelcome { backend.note(request) }
                 return channel.eventLoop.makeSucceededFuture(isWelcome ? [:] : nil)
             },
             upgradePipelineHandler: { channel, head in
                 channel.eventLoop.makeCompletedFuture {
-                    guard let user = backend.account(Request(head).socketToken) else { throw ChannelError.eof }
+                    let user = backend.account(Request(head).socketToken)
                     try channel.pipeline.syncOperations.addHandlers([
                         NIOWebSocketFrameAggregator(
                             minNonFinalFragmentSize: 0, maxAccumulatedFrameCount: 1 << 20,

@@ -19,7 +19,7 @@ struct Request {
         query = parts.count < 2 ? [:] : Self.query(parts[1])
     }
 
-    private static func query(_ text: Substring) -> [String: String] {
+    static func query(_ text: Substring) -> [String: String] {
         var items: [String: String] = [:]
         for item in text.split(separator: "&") {
             let parts = item.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map {
@@ -36,14 +36,30 @@ struct Request {
         headers.first { $0.name.lowercased() == name.lowercased() }?.value
     }
 
+    /// A bearer token; else the password of HTTP Basic; else `X-Auth-Token`, which counts with `X-User-Id` only; else the
+    /// cookie `session`.
     var token: String? {
-        guard let value = header("Authorization"), value.lowercased().hasPrefix("bearer ") else { return nil }
-        return String(value.dropFirst(7))
+        if let value = header("Authorization") {
+            if value.lowercased().hasPrefix("bearer ") { return String(value.dropFirst(7)) }
+            guard value.lowercased().hasPrefix("basic "), let pair = Data(base64Encoded: String(value.dropFirst(6)))
+            else {
+                return nil
+            }
+            return String(decoding: pair, as: UTF8.self).split(separator: ":", maxSplits: 1).last.map(String.init)
+        }
+        if let token = header("X-Auth-Token"), claimedUser != nil { return token }
+        let cookies = headers.filter { $0.name.lowercased() == "cookie" }.flatMap { $0.value.split(separator: ";") }
+        return cookies.map { $0.trimmingCharacters(in: .whitespaces) }.first { $0.hasPrefix("session=") }
+            .map { String($0.dropFirst("session=".count)) }
     }
+
+    /// Whose token it has to be.
+    var claimedUser: String? { header("X-User-Id") }
 
     /// - Throws: ``Refusal`` where the body is no object.
     func json() throws(Refusal) -> JSONValue {
         if body.isEmpty { return [:] }
+        if let form { return form }
         guard let value = try? JSONValue(body), case .object = value else {
             throw .invalid("the body is no JSON object")
         }

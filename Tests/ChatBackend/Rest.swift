@@ -26,7 +26,11 @@ extension Chat {
             return Answer(
                 200, ["token": .string(try login(user, body["password"].string ?? "")), "id": .string(user)])
         default:
-            return try perform(request, by: try account(request.token), at: time)
+            let user = try account(request.token)
+            guard request.claimedUser ?? user == user else {
+                throw Refusal(401, "unauthorized", "the token is another's")
+            }
+            return try perform(request, by: user, at: time)
         }
     }
 
@@ -53,6 +57,10 @@ extension Chat {
             return Answer(201, ["file_id": .string(keep(request.body))])
         case ("GET", "files", 2):
             return Answer(try file(path[1]))
+        case ("POST", "call", 1): return try call(request, by: user, at: time)
+        case ("POST", "send", 1): return try send(request, by: user, at: time)
+        case ("GET", "messages", 2), ("PATCH", "messages", 2): return try message(request, by: user)
+        case ("GET", "rendered", 2): return try rendered(path[1], for: user)
         case (_, "conversations", _):
             return try conversations(request, by: user, at: time)
         default:
@@ -75,6 +83,8 @@ extension Chat {
             return Answer(200, ["conversations": .array(mine.map { Self.json($0.key, $0.value, withLast: true) })])
         case ("GET", 2, _):
             return Answer(200, Self.json(path[1], try conversation(path[1], of: user), withLast: false))
+        case ("GET", 3, "members"):
+            return Answer(200, Self.page(of: try conversation(path[1], of: user).members, request))
         case ("PUT", 3, "title"):
             try entitle(path[1], try request.json()["title"].string ?? "", by: user)
             return .done
@@ -134,6 +144,18 @@ extension Chat {
 
     private static func profile(_ user: String) -> JSONValue {
         ["id": .string(user), "name": .string(user.prefix(1).uppercased() + user.dropFirst())]
+    }
+
+    /// A page of members: by `page`, by `offset`, or by `cursor`, which is an offset too. Two members are on a page at most.
+    private static func page(of members: [String], _ request: Request) -> JSONValue {
+        let size = min(request.query("count").flatMap(Int.init) ?? 2, 2)
+        let page = request.query("page").flatMap(Int.init).map { $0 * size }
+        let start = page ?? (request.query("offset") ?? request.query("cursor")).flatMap(Int.init) ?? 0
+        let first = min(max(start, 0), members.count)
+        let end = min(first + size, members.count)
+        var answer: JSONValue = ["people": .array(members[first..<end].map { ["id": .string($0)] })]
+        answer["next"] = end < members.count ? .string("\(end)") : .string("")
+        return answer
     }
 
     private static func list(_ messages: [Message]) -> JSONValue {

@@ -1,8 +1,9 @@
 import TestKit
+import TestThreads
 import Testing
 
 /// Compares the catalogue of the library with its code.
-@Suite struct DocumentationTests {
+@Suite(.blocking) struct DocumentationTests {
     @Test func everyBlockOfCodeIsCompiledAndRun() throws {
         let examples = try Catalogue(of: "Devices", file: #filePath).missing(
             in: "Tests/DevicesTests/ExampleTests.swift")

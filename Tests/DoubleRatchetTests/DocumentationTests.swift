@@ -1,9 +1,10 @@
 import Foundation
 import TestKit
+import TestThreads
 import Testing
 
 /// Holds the catalogue of the library to what is there.
-@Suite("The documentation is true")
+@Suite("The documentation is true", .blocking)
 struct DocumentationTests {
     private static let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
 

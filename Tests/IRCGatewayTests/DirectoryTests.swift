@@ -186,11 +186,11 @@ import Vault
         let first = alice.connect("alice", account: "alice")
         let second = bob.connect("bob", account: "bob")
         let account = AccountID.services("bob")
-        for _ in 0...PublishedDevice.oneTimeLimit {
+        for number in 0...PublishedDevice.oneTimeLimit {
             front.pendingJobs.append(
                 .directory(
                     DirectoryJob(
-                        connection: ConnectionID(9), id: 1, account: .services("mallory"),
+                        connection: ConnectionID(9), id: 1, account: .services("mallory\(number)"),
                         request: .find(account, connections: []))))
         }
         front.settle()

@@ -1,6 +1,7 @@
 import Foundation
 import PeerKit
 import TestKit
+import TestThreads
 import Testing
 
 @testable import JSONCodec
@@ -10,7 +11,7 @@ import Testing
 ///
 /// There are no differences on purpose but the bounds of ``JSONLimits``. Both take names that stand twice and half
 /// surrogate pairs in escapes, and refuse a byte order mark, bytes that are not UTF-8, NaN and Infinity.
-@Suite struct JudgeTests {
+@Suite(.blocking) struct JudgeTests {
     private static func verdicts(_ documents: [[UInt8]]) throws -> [String] {
         let scratch = try ScratchDirectory()
         var bytes: [UInt8] = []

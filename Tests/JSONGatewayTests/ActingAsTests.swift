@@ -5,7 +5,7 @@ import NIOCore
 import Protection
 import Testing
 
-/// Requests in somebody else's name, as application services make them, and requests with several logins.
+/// Requests in somebody else's name, as application services make them.
 @Suite struct ActingAsTests {
     private static let places: [AccountSource.Credential] = [.header("Authorization"), .query("token")]
 
@@ -48,35 +48,5 @@ import Testing
         // He has shown no login of his own, so nobody takes him for a reader of what is sealed.
         #expect(
             world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"to him"}"#)?["error"] == "pawl_outsider")
-    }
-
-    // MARK: Two logins
-
-    /// Gateway and backend might take different people, so whoever shows two logins is nobody.
-    @Test func twoCredentialsAreNone() throws {
-        var mapping = Mapping.lab
-        mapping.account.credentials = [.header("Authorization"), .query("token"), .cookie("session")]
-        let world = try JSONWorld(.hosted, mapping: mapping)
-        world.send("GET", "/me", as: "t-alice")
-        let body = #"{"id":"1","text":"whose is it"}"#
-        for (target, fields) in [
-            ("/c/all?token=t-bob", []), ("/c/all", [("Cookie", "session=t-bob")]),
-            ("/c/all", [("Authorization", "Bearer t-bob")]),
-        ] {
-            let sent = world.send("POST", target, as: "t-alice", body, fields: fields)
-            #expect(sent?.status == 401 && sent?["error"] == "pawl_not_logged_in", "\(target) \(fields)")
-            #expect(
-                world.send("POST", "/other", as: "t-alice", body, fields: fields + [("Cookie", "session=1")])?.status
-                    == 403)
-        }
-        #expect(world.backend.messages.isEmpty && !world.backend.hasReceived("whose is it"))
-        let all: [(String, HeaderFields)] = [
-            ("/?token=a&token=b", [:]), ("/?token=a", ["Authorization": "b"]),
-            ("/", ["Cookie": "session=a; session=b"]),
-        ]
-        for (target, headers) in all {
-            #expect(
-                Credential(of: RequestHead("GET", target, headers: headers), at: mapping.account.credentials) == nil)
-        }
     }
 }

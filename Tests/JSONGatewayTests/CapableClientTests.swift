@@ -8,6 +8,7 @@ import JSONGateway
 import NIOCore
 import Protection
 import Reports
+import StorePort
 import Testing
 import Vault
 
@@ -364,15 +365,108 @@ extension JSONWorld.Answer {
     }
 
     @Test func prekeysAreUsedUpOnceAndReplenished() throws {
-        let (world, alice, _) = try pair(.hosted)
+        let (world, alice, bob) = try pair(.hosted)
         let left = { Int(world.call("GET", "me", as: "t-bob")["one_time"] ?? "") }
         #expect(left() == 19)
         _ = world.call("GET", "accounts/bob/devices", as: "t-alice")
         #expect(left() == 19)
         try world.beginSessions(alice, "bob")
         #expect(left() == 18)
-        let bob = AppDevice("bob", id: 7)
         #expect(world.call("PUT", "keys", as: "t-bob", bob.replenishment(5))["one_time"] == "23")
+    }
+
+    private func oneTime(_ message: [UInt8]) throws -> [[UInt8]] {
+        guard case .found(.capable(_, _, let devices)) = try DirectoryMessage(message) else { return [] }
+        return devices.flatMap { device in device.oneTime.map { DirectoryMessage.bytes([$0]) } }
+    }
+
+    /// The one-time prekeys that an account gets.
+    private func take(of name: String, for asker: AccountID, in world: JSONWorld) throws -> [[UInt8]] {
+        let replies = world.perform(
+            .directory(
+                DirectoryJob(
+                    connection: ConnectionID(1), id: 1, account: asker,
+                    request: .find(.services(name), connections: []))))
+        return try replies.flatMap { reply in
+            if case .directory(id: 1, let message) = reply { try oneTime(message.bytes) } else { [[UInt8]]() }
+        }
+    }
+
+    /// One account uses up its share; others still get prekeys, and a day later it does too.
+    @Test func oneAccountCannotDrainThePrekeysOfAnother() throws {
+        let (world, _, _) = try pair(.hosted)
+        _ = world.device("carol", id: 3)
+        var taken: [[UInt8]] = []
+        for _ in 0..<100 {
+            let found = world.call("POST", "accounts/bob/bundles", as: "t-carol")
+            #expect(found.status == 200, "the last resort is there for everybody")
+            taken += try oneTime(found.bytes("message"))
+        }
+        #expect(taken.count == 8 && Set(taken).count == 8)
+        #expect(world.call("GET", "me", as: "t-bob")["one_time"] == "11")
+        #expect(try take(of: "bob", for: .services("alice"), in: world).count == 1)
+        // An asker without an account gets none.
+        #expect(try take(of: "bob", for: .connection(5), in: world).isEmpty)
+        // The share outlives the process.
+        let later = try JSONWorld(.hosted, backend: world.backend, store: world.store)
+        #expect(try take(of: "bob", for: .services("carol"), in: later).isEmpty)
+        later.now.wall += 86_400_000 - 120_000
+        #expect(try take(of: "bob", for: .services("carol"), in: later).isEmpty)
+        later.now.wall += 180_000
+        let next = try take(of: "bob", for: .services("carol"), in: later)
+        #expect(next.count == 1 && Set(taken).isDisjoint(with: next))
+    }
+
+    /// A publication whose answer was lost is repeated after somebody has got a prekey of it.
+    @Test func aRepeatedPublicationBringsNoPrekeyBack() throws {
+        let (world, _, bob) = try pair(.hosted)
+        let keys = bob.replenishment(5)
+        #expect(world.call("PUT", "keys", as: "t-bob", keys)["one_time"] == "24")
+        var taken: Set<[UInt8]> = []
+        for number in 0..<24 {
+            let some = try take(of: "bob", for: .services("asker\(number)"), in: world)
+            #expect(some.count == 1)
+            taken.formUnion(some)
+        }
+        #expect(taken.count == 24)
+        #expect(world.call("PUT", "keys", as: "t-bob", keys)["one_time"] == "0")
+        let later = try JSONWorld(.hosted, backend: world.backend, store: world.store)
+        #expect(try take(of: "bob", for: .services("somebody"), in: later).isEmpty)
+    }
+
+    /// A hand-out that was not committed is none: nobody has got the prekey, and the next asker gets it.
+    @Test func aHandOutIsCommittedBeforeItIsAnswered() throws {
+        let (world, _, _) = try pair(.hosted)
+        world.store.failNextCommit()
+        #expect(try take(of: "bob", for: .services("carol"), in: world).isEmpty)
+        #expect(world.call("GET", "me", as: "t-bob")["one_time"] == "19")
+        #expect(try take(of: "bob", for: .services("carol"), in: world).count == 1)
+        let later = try JSONWorld(.hosted, backend: world.backend, store: world.store)
+        #expect(later.environment.directory[.services("bob")]?.oneTime.values.first == 18)
+    }
+
+    /// A device that proves itself again without prekeys keeps those that are there.
+    @Test func aNewProofKeepsThePrekeys() throws {
+        let (world, _, bob) = try pair(.hosted)
+        let proof = bob.publication(over: world.challenge("t-bob"), oneTime: 0)
+        #expect(world.call("PUT", "device", as: "t-bob", proof)["one_time"] == "19")
+        #expect(world.call("GET", "messages", as: "t-bob")["one_time"] == "19", "a page tells that few are left")
+        _ = world.call("PUT", "keys", as: "t-bob", bob.replenishment(30))
+        #expect(world.call("GET", "messages", as: "t-bob")["one_time"] == nil)
+    }
+
+    /// A store that was set back hands out none of the prekeys that it has: some were handed out since.
+    @Test func aRestoredDirectoryHandsOutNoUsedPrekey() throws {
+        let (world, _, bob) = try pair(.hosted)
+        let row = try #require(try world.store.records(.directoryDevice).first { $0.name == "2" })
+        let kept = try #require(row.withoutOneTimeKeys)
+        _ = try world.store.commit([[.putRecord(kept)]])
+        let later = try JSONWorld(.hosted, backend: world.backend, store: world.store)
+        #expect(try take(of: "bob", for: .services("carol"), in: later).isEmpty)
+        let proof = bob.publication(over: later.challenge("t-bob"), oneTime: 0)
+        #expect(later.call("PUT", "device", as: "t-bob", proof)["one_time"] == "0")
+        _ = later.call("PUT", "keys", as: "t-bob", bob.replenishment(3))
+        #expect(try take(of: "bob", for: .services("carol"), in: later).count == 1)
     }
 
     /// What a client may do ends with an operator's act.

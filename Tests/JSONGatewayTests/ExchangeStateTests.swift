@@ -15,9 +15,9 @@ import Vault
     /// The kinds of events, some of them twice because their data decides.
     enum Kind: String, CaseIterable {
         case request, body, bodyTooLong, answer, answerBody, answerTooLong, upstreamFailed
-        case account, noAccount, members, noMembers
+        case account, noAccount, members, noMembers, place, noPlace
         case newWrite, knownWrite, queued, notQueued, opened, otherOpened, challenge, mail
-        case outcome, dropped, woken
+        case outcome, dropped, woken, relayMet, relayRefused
     }
 
     /// An exchange in a state, with what the events of that state refer to.
@@ -56,6 +56,8 @@ import Vault
             case .noAccount: return .notFound(.account)
             case .members: return .found(.members, json, ByteBuffer(string: #"{"members":["alice","bob","carol"]}"#))
             case .noMembers: return .notFound(.members)
+            case .place: return .found(.message, json, ByteBuffer(string: #"{"message":{"room":"all"}}"#))
+            case .noPlace: return .notFound(.message)
             case .newWrite: return .vault(.foundWrite(nil))
             case .knownWrite:
                 return .vault(.foundWrite(KnownWrite(token: token, localID: nil, isLost: false)))
@@ -69,6 +71,8 @@ import Vault
             case .outcome: return .written(.answered(json, ByteBuffer(string: #"{"message_id":"m1"}"#)))
             case .dropped: return .written(.dropped)
             case .woken: return .woken
+            case .relayMet: return .relayMet
+            case .relayRefused: return .relayRefused(.tooMany)
             }
         }
 
@@ -100,6 +104,16 @@ import Vault
             for case .submit(.mail(let job)) in reached.take(.requestBody(ByteBuffer())) {
                 reached.take(.vault(.mail(id: job.id, .entries([], more: false))))
             }
+        case .waitingForRelay:
+            _ = reached.steps.world.device("alice", id: 1)
+            var head = Reached.head(
+                "GET", "/_pawl/v1/relays/\(String(repeating: "0a", count: 32))?account=bob&device=2")
+            head.headers.add("Connection", "Upgrade")
+            head.headers.add("Upgrade", "pawl-relay")
+            reached.take(.request(head))
+            if reached.steps.stage == .identifying { try reached.take(.account) }
+            reached.take(.requestBody(ByteBuffer()))
+        case .findingConversation: try begin("PATCH", "/m/m1")
         case .collecting: try begin("POST", "/c/all")
         case .findingWrite:
             // The queue knows the write, and the members are not known yet.
@@ -138,6 +152,8 @@ import Vault
         .collectingCall: [.body: .calling, .bodyTooLong: .over, .upstreamFailed: .over],
         .calling: [.challenge: .over, .upstreamFailed: .over],
         .waitingForMail: [.woken: .over, .upstreamFailed: .over],
+        .waitingForRelay: [.woken: .over, .relayMet: .over, .relayRefused: .over, .upstreamFailed: .over],
+        .findingConversation: [.place: .collecting, .noPlace: .collecting, .upstreamFailed: .over],
         .collecting: [.body: .askingMembers, .bodyTooLong: .askingMembers, .upstreamFailed: .over],
         .findingWrite: [.newWrite: .askingMembers, .knownWrite: .awaitingOutcome, .upstreamFailed: .over],
         .askingMembers: [.members: .awaitingOutcome, .noMembers: .awaitingOutcome, .upstreamFailed: .over],

@@ -96,7 +96,7 @@ final class JSONWorld {
         headers.add("Host", "chat.example")
         headers.add("User-Agent", "LabClient/1.0 (test)")
         if let token { headers.add("Authorization", "Bearer \(token)") }
-        if !json.isEmpty { headers.add("Content-Type", "application/json") }
+        if !json.isEmpty, headers.first("Content-Type") == nil { headers.add("Content-Type", "application/json") }
         let exchange = RunningExchange(self, connection)
         return exchange.run(RequestHead(method, target, headers: headers), ByteBuffer(string: json))
     }
@@ -200,8 +200,9 @@ final class JSONWorld {
         guard (200..<300).contains(head.status) else {
             return .failure(.status(head.status), retryAfter: nil, headers: [], body: bytes)
         }
-        let path = request.identifiers.flatMap { try? JSONPath(String(decoding: $0, as: UTF8.self)) }
-        let remote = path.flatMap { Answer(status: head.status, text: String(buffer: body))[$0.text] }
+        let remote = request.identifiers.flatMap(RemoteIDSource.init).flatMap { source in
+            (try? JSONDocument(body)).flatMap(source.id)
+        }
         let names = remote.map { remote in
             request.creates.map { EntityIdentifier.both(type: $0.type, local: $0.local, remote: remote) }
         }
@@ -297,6 +298,7 @@ private final class RunningExchange {
                 case .await(let token): world.await(token, waiter)
                 case .stopWaiting: waiter.giveUp()
                 case .wake: break
+                case .joinRelay, .beginRelay: Issue.record("relays are tested with steps")
                 case .report(let defect): Issue.record(defect)
                 case .loggedIn(let account, _): world.logIn(account)
                 case .upgrade: return JSONWorld.Answer(status: 101, text: "")
@@ -337,8 +339,16 @@ final class JSONBackend {
     var losesNextAnswer = false
     /// Rooms in which nobody can write.
     var closed: Set<String> = []
+    /// Whether `X-User-Id` has to name the owner of the token.
+    var needsUserID = false
+    /// How many members one answer names; nil if all.
+    var pageSize: Int?
+    /// It has no members for this page and later ones.
+    var failsPagesFrom: Int?
     /// Whether it tells a repeated message by its sender's id.
     var knowsIDs = true
+    /// The room that it names for every message; nil if it tells the truth.
+    var place: String?
     private var known: [String: String] = [:]
 
     func answer(_ head: RequestHead, _ body: ByteBuffer) -> (ResponseHead, ByteBuffer)? {
@@ -347,12 +357,18 @@ final class JSONBackend {
         let token = head.headers.first("Authorization") ?? ""
         var name = tokens[String(token.dropFirst("Bearer ".count))] ?? String(token.dropFirst("Bearer t-".count))
         guard token.hasPrefix("Bearer t-"), people.contains(name) else { return answer(401, #"{"error":"who"}"#) }
+        if needsUserID, head.headers.first("X-User-Id") != name { return answer(401, #"{"error":"who"}"#) }
         if actors.contains(name), case .single(let other) = RequestQuery(head.query)["user_id"] { name = other }
         let parts = head.path.split(separator: "/").map(String.init)
         switch (head.method, parts.first, parts.count) {
         case ("GET", "me", 1): return answer(200, #"{"id":"\#(name)"}"#)
         case ("GET", "c", 3) where parts[2] == "members":
-            let members = (rooms[parts[1]] ?? []).map { "\"\($0)\"" }.joined(separator: ",")
+            var names = rooms[parts[1]] ?? []
+            if let pageSize, case .single(let text) = RequestQuery(head.query)["page"], let page = Int(text) {
+                if let failsPagesFrom, page >= failsPagesFrom { return answer(503, "{}") }
+                names = Array(names.dropFirst(page * pageSize).prefix(pageSize))
+            }
+            let members = names.map { "\"\($0)\"" }.joined(separator: ",")
             return answer(200, #"{"members":[\#(members)]}"#)
         case ("GET", "c", 2):
             let list = (messages[parts[1]] ?? []).map { message in
@@ -371,6 +387,12 @@ final class JSONBackend {
                 return nil
             }
             return answer(201, #"{"message_id":"\#(id)"}"#)
+        case ("GET", "m", 2), ("PATCH", "m", 2):
+            guard let room = messages.first(where: { $0.value.contains { $0.id == parts[1] } })?.key,
+                let index = messages[room]?.firstIndex(where: { $0.id == parts[1] })
+            else { return answer(404, #"{"error":"no such message"}"#) }
+            if head.method == "PATCH" { messages[room]?[index].body = String(buffer: body) }
+            return answer(200, #"{"message":{"room":"\#(place ?? room)"}}"#)
         case ("DELETE", "c", 3):
             messages[parts[1]]?.removeAll { $0.id == parts[2] }
             return answer(204, "")
@@ -408,7 +430,9 @@ extension Mapping {
             text: path("text"), also: [path("html"), path("extra.note")], flag: path("encrypted"),
             sender: path("sender"),
             remoteID: path("message_id"), content: path("data"))
-        return Mapping(
+        var edit = text
+        edit.conversation = .ofMessage("message_id")
+        var mapping = Mapping(
             name: "lab",
             account: AccountSource(credentials: [.header("Authorization")], target: "/me", name: path("id")),
             members: MembersSource(target: "/c/{conversation}/members", accounts: path("members[*]"), areNames: false),
@@ -426,6 +450,11 @@ extension Mapping {
                 Route(methods: ["POST"], path: pattern("/files"), label: .media),
                 Route(methods: ["GET"], path: pattern("/me"), label: .passthrough),
                 Route(methods: ["GET"], path: pattern("/c/{conversation}/members"), label: .passthrough),
+                Route(
+                    methods: ["PATCH"], path: pattern("/m/{message_id}"), label: .content, request: edit,
+                    references: [.capture("message_id")]),
             ])
+        mapping.messagesByID = MessageSource(target: "/m/{message_id}", conversation: path("message.room"))
+        return mapping
     }
 }

@@ -224,6 +224,19 @@ import Testing
         }
     }
 
+    /// Addresses of files and the like stay whole, and what looks like an envelope is removed.
+    @Test func onlyWhatIsShownIsMarked() throws {
+        var shape = try shape(kept: ["k"])
+        shape.shown = ["html"]
+        #expect(
+            try Self.edited(
+                #"{"body":"a","url":"u","encrypted":true,"html":"h","m.new":{"body":"b","url":"v","html":"c"}}"#, shape
+            ) {
+                try $0.mark($1, with: "> ")
+                _ = $2
+            } == #"{"body":"> a","url":"u","html":"> h","m.new":{"body":"> b","url":"v","html":"> c"}}"#)
+    }
+
     @Test func anUnreadableMessageRevealsNothing() throws {
         func blanked(_ text: String, _ shape: MessageShape) throws -> String {
             let source = try document(text)

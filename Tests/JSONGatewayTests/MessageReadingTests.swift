@@ -44,7 +44,7 @@ import Testing
               {"type":"m.name","content":{"body":"no message"}},
               {"type":"m.message","content":{}},
               {"type":"m.message","content":{"body":null}},
-              {"type":"m.message","content":"x"},
+              {"type":"m.message","content":""},
               {"type":"m.message","id":"$2","by":"@al","to":null,"content":{"body":"hello"}}]}},
             "!b":{"timeline":{"events":[{"type":"m.message","id":"$3","by":"@al","content":{"body":"yes"}}]}}}}}
             """

@@ -126,9 +126,9 @@ import Testing
 
     @Test func questionsNameTheConversation() {
         #expect(
-            Mapping.target("/rooms/{conversation}/members?x=1", conversation: "!a/ä:b")
+            Mapping.target("/rooms/{conversation}/members?x=1", "conversation", "!a/ä:b")
                 == "/rooms/%21a%2F%C3%A4%3Ab/members?x=1")
-        #expect(Mapping.target("/me", conversation: "a") == "/me")
+        #expect(Mapping.target("/me", "conversation", "a") == "/me")
     }
 
     @Test func framesAreDistinguished() throws {

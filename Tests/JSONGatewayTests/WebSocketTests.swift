@@ -62,6 +62,7 @@ import Vault
                         let replies = world.perform(job)
                         if holdsVault { held += replies } else { events += replies.map { .vault($0) } }
                     case .report(let defect): Issue.record(defect)
+                    case .loggedIn: Issue.record("no message of these tests carries a login")
                     case .close(let code, _): closed = code
                     }
                 }
@@ -306,7 +307,8 @@ import Vault
             environment: world.environment, connection: ConnectionID(9), account: .services("alice"), credential: nil)
         let token = RequestToken(high: 1, low: 2)
         let events: [WebSocketEvent] = [
-            .notFound(.members), .notFound(.account), .vault(.opened(ticket: 7, [])), .vault(.foundWrite(nil)),
+            .notFound(.members), .notFound(.account), .notFound(.login), .vault(.opened(ticket: 7, [])),
+            .vault(.foundWrite(nil)),
             .vault(.queued(token, .failure(.notQueued(.full)))), .vault(.mail(id: 3, .done)),
         ]
         for event in events {

@@ -1,4 +1,5 @@
 import Foundation
+import HTTPCodec
 import JSONCodec
 import JSONGateway
 import PawlConfiguration
@@ -108,7 +109,7 @@ import Testing
         let request = try #require(send.request)
         #expect(request.text.text == "text.body" && request.also.map(\.text) == ["text.html", "title"])
         #expect(request.kept == ["id", "room", "reply_to"])
-        #expect(request.flag.text == "pawl.encrypted" && request.envelope?.text == "pawl.envelope")
+        #expect(request.flag?.text == "pawl.encrypted" && request.envelope?.text == "pawl.envelope")
         #expect(request.fallback == "Encrypted." && request.containers.text == "$" && request.content == nil)
         let page = mapping.routes[3].response
         #expect(
@@ -261,6 +262,103 @@ import Testing
             let found = problems(Self.small("", account: ", acting_as: \(value)"))
             #expect(found.contains { $0.contains("`account.acting_as`") }, "\(found)")
         }
+    }
+
+    // MARK: Pages of members
+
+    private static func paged(_ page: String) -> String {
+        small("members: {ask: 'GET /c/{conversation}/members', accounts: members, page: \(page)}")
+    }
+
+    @Test func pagesOfMembersAreRead() throws {
+        let next = try JSONPath("meta.next")
+        for (text, paging) in [
+            (#""page={page}&per_page=200""#, MemberPaging(query: "page={page}&per_page=200", order: .number(first: 0))),
+            (#"{query: "p={page}", first: 1}"#, MemberPaging(query: "p={page}", order: .number(first: 1))),
+            (#""offset={offset}&count=100""#, MemberPaging(query: "offset={offset}&count=100", order: .offset)),
+            (
+                #"{query: "cursor={cursor}", next: meta.next}"#,
+                MemberPaging(query: "cursor={cursor}", order: .cursor(next))
+            ),
+        ] { #expect(try mapping(Self.paged(text)).members?.paging == paging, "\(text)") }
+    }
+
+    @Test(arguments: [
+        (#""page=1""#, "expected a query with {page}, {offset} or {cursor}"),
+        (#""page={page}&offset={offset}""#, "expected a query with"),
+        (#""page={page}&x={page}""#, "expected a query with"),
+        (#""?page={page}""#, "expected a query with"), (#""page={pag}""#, "expected a query with"),
+        (#""cursor={cursor}""#, "has no `next`"), (#"{query: "p={page}", next: a}"#, "with {cursor} only"),
+        (#"{query: "o={offset}", first: 1}"#, "with {page} only"), (#"{query: "p={page}", first: 2}"#, "from 0 to 1"),
+        ("{first: 1}", "has no `query`"),
+    ]) func mistakesAboutPagesOfMembersAreReported(_ text: String, _ words: String) {
+        let found = problems(Self.paged(text))
+        #expect(found.contains { $0.contains(words) }, "\(found)")
+    }
+
+    // MARK: Logins and refusals
+
+    private static func frames(_ frame: String) -> String { small("frames: {from client: {\(frame)}}") }
+
+    @Test func loginsInFramesAreRead() throws {
+        let frame = try #require(
+            try mapping(Self.frames("op == 2: {login: {header A: \"Bot {d.token} {d[0]}\"}}")).frames.first)
+        #expect(frame.label == .passthrough && frame.shapes.isEmpty && frame.direction == .fromClient)
+        let (token, first) = (try JSONPath("d.token"), try JSONPath("d[0]"))
+        #expect(
+            frame.login
+                == FrameLogin([.init(.header("A"), [.text("Bot "), .path(token), .text(" "), .path(first)])]))
+    }
+
+    @Test(arguments: [
+        ("op: {login: {header B: \"{t}\"}}", "does not name; it has `header A`"),
+        ("op: {login: {header A: x}}", "a path in braces"),
+        ("op: {login: {header A: \"{a.*}\"}}", "lead to several values"),
+        ("op: {login: {header A: \"{a\"}}", "a path in braces"),
+        ("op: {login: {header A: \"{a};\"}}", "a path in braces"),
+        ("op: {login: {header A: \"{a..b}\"}}", "is no path"),
+        ("op: {logn: {header A: \"{t}\"}}", "did you mean `login`?"), ("op: {login: x}", "expected lines below it"),
+    ]) func mistakesAboutLoginsAreReported(_ frame: String, _ words: String) {
+        let found = problems(Self.frames(frame))
+        #expect(found.contains { $0.contains(words) }, "\(found)")
+    }
+
+    @Test func aPlaceOfACredentialIsNamedOnce() throws {
+        let text = Self.small("").replacing("credential: header A", with: "credential: [header A-B, cookie A, query A]")
+        #expect(try mapping(text).account.credentials == [.header("A-B"), .cookie("A"), .query("A")])
+        let twice = text.replacing("cookie A", with: "header a_b")
+        #expect(problems(twice).contains { $0.contains("has `header a_b` twice") }, "\(problems(twice))")
+    }
+
+    @Test func formsForCodesAreRead() throws {
+        let text = """
+            refusal:
+              headers: {X-By: pawl, X-More: a b}
+              codes:
+                pawl_no_route: {status: 404, body: '{"a":"{reason}"}'}
+                pawl_too_long|PAWL_TOO_LARGE: {status: 499}
+            """
+        let form = try mapping(Self.small(text)).refusal
+        #expect(form.headers["X-By"] == ["pawl"] && form.headers["X-More"] == ["a b"])
+        #expect(
+            form.codes == [
+                "pawl_no_route": .init(status: 404, body: #"{"a":"{reason}"}"#),
+                "pawl_too_long": .init(status: 499), "PAWL_TOO_LARGE": .init(status: 499),
+            ])
+    }
+
+    @Test(arguments: [
+        ("codes: {pawl_no_rout: {status: 404}}", "did you mean `pawl_no_route`?"),
+        ("codes: {pawl_no_route: {status: 200}}", "expected a number from 400 to 599"),
+        ("codes: {pawl_no_route: 404}", "expected keys below it"),
+        ("codes: {pawl_no_route: {body: '{}'}}", "has no {reason}"),
+        ("codes: {pawl_no_route|pawl_no_route: {status: 404}}", "twice"),
+        ("headers: {Content-Length: 5}", "cannot be set"),
+        ("headers: {'A B': x}", "cannot be set"), ("headers: {A: \"x\\ny\"}", "cannot be set"),
+        ("headers: x", "expected lines below it"),
+    ]) func mistakesAboutFormsAreReported(_ text: String, _ words: String) {
+        let found = problems(Self.small("refusal: {\(text)}"))
+        #expect(found.contains { $0.contains(words) }, "\(found)")
     }
 
     @Test func allMistakesAreReportedAtOnce() {

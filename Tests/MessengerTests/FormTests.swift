@@ -18,6 +18,7 @@ import Testing
         ChatContent(.react(reference, with: "\u{1F44D}"), writtenAt: 3),
         ChatContent(.react(reference, with: nil), writtenAt: 3),
         ChatContent(.signal(kind: "p2p-1"), text: "{}", writtenAt: 4, timer: 30),
+        ChatContent(.history, text: "AQ", writtenAt: 4),
         ChatContent(.received([MessageID(1), MessageID(.max)]), writtenAt: 4),
         ChatContent(.read((0..<16).map { MessageID($0) }), writtenAt: 5, recipient: "bob"),
     ]

@@ -40,6 +40,37 @@ import Testing
         #expect(devices[1].texts(with: "alice").isEmpty)
     }
 
+    /// What is sent to other devices than before waits for what is under way to any of them.
+    @Test(arguments: [true, false]) func whatADeviceGetsStaysInOrder(severalAtOnce: Bool) throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob) = (devices[0], devices[1])
+        alice.run([.sendsSeveral(severalAtOnce)])
+        let group = try group(devices)
+        alice.send("in private", to: "carol")
+        world.deliver()
+        alice.send("one", in: group)
+        let first = alice.attempts
+        alice.attempts = []
+        #expect(world.change(.remove(["carol"]), of: group, by: alice) != nil)
+        alice.send("two", in: group)
+        alice.send("three", to: "bob")
+        #expect(alice.attempts.isEmpty, "something overtakes what is under way")
+        // A process that ends does not know any more what was under way.
+        try alice.restart()
+        let again = alice.attempts.count
+        #expect((1...first.count).contains(again))
+        alice.send("four", in: group)
+        #expect(alice.attempts.count == again)
+        world.deliver()
+        #expect(bob.texts(in: group) == ["one", "two", "four"])
+        #expect(bob.texts(with: "alice") == ["three"])
+        #expect(devices[2].texts(in: group) == ["one"])
+        // When nothing waits any more, people do not wait for each other.
+        alice.send("five", to: "bob")
+        alice.send("six", to: "carol")
+        #expect(alice.attempts.count == 2)
+    }
+
     /// Blobs tell the server neither names nor members.
     @Test func publishedVersionsAreSealed() throws {
         let devices = try people("alice", "bobbington")
@@ -376,6 +407,23 @@ import Testing
         #expect(devices[0].machine.waitingUsers.isEmpty)
     }
 
+    /// An edit that no member can get is refused, and their keys are read for the next one.
+    @Test func aRefusedEditAsksForTheKeysOfMembers() throws {
+        let devices = try people("alice", "bob")
+        let group = try group(devices)
+        let message = try #require(devices[0].send("one", in: group))
+        world.deliver()
+        let config = try #require(World.published(by: try World(seed: 99).person("bob")))
+        devices[0].perform { .keys(ticket: $0, config, of: "bob") }
+        devices[0].events = []
+        let reply = devices[0].perform {
+            .send(ticket: $0, SendJob(in: .group(group), .edit(message.reference), text: "1"))
+        }
+        guard case .refused(.keysMissing)? = reply else { return fail("\(String(describing: reply))") }
+        #expect(devices[0].keysWanted == ["bob"])
+        #expect(devices[0].texts(in: group) == ["one"] && devices[0].attempts.isEmpty)
+    }
+
     /// Several devices of members: copies, and a device that is added later.
     @Test func otherDevicesAndAddedDevicesTakePart() throws {
         let devices = try people("alice", "bob")
@@ -389,7 +437,7 @@ import Testing
         world.deliver()
         phone.send("from the phone", in: group)
         world.deliver()
-        #expect(phone.texts(in: group) == ["to both", "from the phone"])
+        #expect(phone.texts(in: group) == ["before", "to both", "from the phone"])
         #expect(devices[0].texts(in: group) == ["before", "to both", "from the phone"])
         #expect(devices[0].history(in: group).map(\.isOwn) == [true, false, true])
         #expect(devices[1].texts(in: group) == ["before", "to both", "from the phone"])
@@ -409,6 +457,36 @@ import Testing
         devices[0].send("kept", in: group)
         world.deliver()
         for device in devices { #expect(device.texts(in: group) == ["kept"]) }
+    }
+
+    /// A member who was away for more versions than are read at once loses nothing that was written under them.
+    @Test func textsUnderManyVersionsWaitForTheirTurn() throws {
+        let devices = try people("alice", "bob")
+        let group = try group(devices)
+        let count = MessengerParticipants.wantedVersionLimit * 2 + 3
+        for number in 0..<count {
+            #expect(world.change(.rename("\(number)"), of: group, by: devices[0]) != nil)
+            devices[0].send("\(number)", in: group)
+        }
+        // All come before bob has read a version.
+        while let attempt = devices[0].nextCall() {
+            if case .send(let bytes, _, let device, _) = attempt.call {
+                world.deliver(bytes, to: [("bob", device)], from: "alice")
+            }
+            devices[0].end(attempt)
+        }
+        #expect(devices[1].machine.wantedGroups.count == MessengerParticipants.wantedVersionLimit)
+        #expect(devices[1].texts(in: group).isEmpty)
+        // The server has lost the first of them.
+        let lost = try #require(devices[1].machine.wantedGroups.first)
+        world.blobs[lost.blob] = nil
+        try devices[1].restart()
+        for reference in devices[1].machine.wantedGroups { world.read(reference, by: devices[1]) }
+        world.deliver()
+        let expected = (0..<count).map { "\($0)" }
+        #expect(Array(devices[1].texts(in: group).suffix(count - 1)) == Array(expected.dropFirst()))
+        #expect(devices[1].machine.groups.first?.content.name == expected.last)
+        #expect(devices[1].machine.wantedGroups.isEmpty)
     }
 
     /// Strangers name blobs that do not exist.

@@ -60,6 +60,21 @@ import Testing
         #expect(alice.history(with: "bob").last?.state ?? .waiting >= .sent)
     }
 
+    /// Apps are ended at any time: no number of ends is held against the message that is under way.
+    @Test func aMessageOutlivesAnyNumberOfRestarts() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.send("two", to: "bob")
+        for _ in 0..<20 {
+            #expect(alice.attempts.count == 1)
+            try alice.restart()
+        }
+        alice.send("three", to: "bob")
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["one", "two", "three"])
+    }
+
     @Test func messagesWaitForKeysAcrossARestart() throws {
         let alice = try world.person("alice")
         alice.send("are you there?", to: "bob")
@@ -149,6 +164,42 @@ import Testing
         #expect(alice.texts(with: "bob") == [""] && bob.texts(with: "alice") == [""])
     }
 
+    /// A job that is refused because keys are missing asks for them.
+    @Test func refusedJobsAskForKeys() throws {
+        let alice = try world.person("alice")
+        #expect(alice.send("hello", to: "bob", .refuse) == nil)
+        #expect(alice.keysWanted == ["bob"])
+        alice.events = []
+        let signal = SignalJob(to: "carol", kind: "call", text: "", lifetime: 30)
+        guard case .refused(.keysMissing)? = alice.perform({ .signal(ticket: $0, signal) }) else {
+            return fail("the signal was not refused")
+        }
+        #expect(alice.keysWanted == ["carol"])
+        #expect(alice.texts(with: "bob").isEmpty && alice.attempts.isEmpty)
+    }
+
+    /// A text that waits for keys is verified if the person is, as when the keys come.
+    @Test func aWaitingTextIsVerifiedWithItsRecipient() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let config = try #require(World.published(by: bob))
+        alice.perform { .keys(ticket: $0, config, of: "bob", NewSessions(begins: false)) }
+        alice.perform { .decide(ticket: $0, "bob", .verify) }
+        let message = try #require(alice.send("one", to: "bob"))
+        #expect(message.state == .waiting && message.isVerified)
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        #expect(alice.history(with: "bob").map(\.isVerified) == [true])
+        world.deliver()
+        // Other keys, that are accepted and not verified.
+        let impostor = try #require(World.published(by: try World(seed: 99).person("bob")))
+        alice.perform { .keys(ticket: $0, impostor, of: "bob") }
+        alice.send("two", to: "bob")
+        #expect(alice.history(with: "bob").last?.state == .waiting)
+        alice.perform { .decide(ticket: $0, "bob", .accept) }
+        alice.perform { .keys(ticket: $0, impostor, of: "bob") }
+        #expect(alice.history(with: "bob").last?.state == .queued)
+        #expect(alice.history(with: "bob").map(\.isVerified) == [true, false])
+    }
+
     // MARK: Devices
 
     @Test func aSecondDeviceGetsWhatIsWrittenAfterItWasAdded() throws {
@@ -196,6 +247,114 @@ import Testing
         // Only the master device adds and removes devices.
         let reply = phone.perform { .revoke(ticket: $0, bob.id) }
         guard case .refused(.notMaster)? = reply else { return fail("\(String(describing: reply))") }
+    }
+
+    /// An envelope for several devices of which the server does not list one: the others get it.
+    @Test func aRemovedDeviceDoesNotKeepAMessageFromTheOthers() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.run([.sendsSeveral(true)])
+        alice.events = []
+        for removed in [[phone.id], [phone.id, bob.id]] {
+            let sent = try #require(alice.send("\(removed.count) removed", to: "bob"))
+            let first = try #require(alice.nextCall())
+            guard case .sendSeveral(let bytes, _, _) = first.call else { return fail("\(first.call)") }
+            alice.end(first, .unknownRecipient)
+            var seen: [DeviceID] = []
+            while let attempt = alice.nextCall() {
+                guard case .send(bytes, "bob", let device, _) = attempt.call else { return fail("\(attempt.call)") }
+                seen.append(device)
+                if !removed.contains(device) { world.deliver(bytes, to: [("bob", device)], from: "alice") }
+                alice.end(attempt, removed.contains(device) ? .unknownRecipient : .done)
+            }
+            #expect(Set(seen) == [phone.id, bob.id] && seen.count == 2)
+            let message = alice.history(with: "bob").first { $0.reference == sent.reference }
+            #expect(message?.state == (removed.contains(bob.id) ? .failed : .sent))
+        }
+        // Their list is read again.
+        #expect(alice.events.contains { if case .keysWanted("bob") = $0 { true } else { false } })
+        #expect(bob.texts(with: "alice") == ["one", "1 removed"] && phone.texts(with: "alice") == ["one"])
+    }
+
+    /// The list with a new device comes before the keys with it are published: the device is not left out.
+    @Test func keysFromBeforeADeviceWasAddedAreReadAgain() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        let earlier = try #require(world.configs["bob"])
+        let phone = try world.device(of: "bob")
+        let request = try #require(world.requests["bob"])
+        bob.perform { .adopt(ticket: $0, request) }
+        for attempt in bob.attempts {
+            guard case .send(let bytes, "alice", let device, _) = attempt.call else { continue }
+            world.deliver(bytes, to: [("alice", device)], from: "bob")
+        }
+        #expect(alice.keysWanted.contains("bob"))
+        let reply = alice.perform { .keys(ticket: $0, earlier, of: "bob") }
+        guard case .refused(.keysMissing)? = reply else { return fail("\(String(describing: reply))") }
+        #expect(alice.send("two", to: "bob")?.state == .waiting)
+        world.deliver()
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["one", "two"])
+        #expect(phone.texts(with: "alice").contains("two"))
+        #expect(alice.machine.waitingUsers.isEmpty)
+    }
+
+    /// The outcome of a text depends on the requests to all devices, also on those that ended in an earlier process.
+    @Test(arguments: [
+        (AttemptEnd.done, AttemptEnd.unknownRecipient, DeliveryState.sent), (.refused("no"), .done, .failed),
+        (.unknownRecipient, .unknownRecipient, .failed),
+    ]) func aRestartForgetsNoEndOfARequest(_ first: AttemptEnd, _ second: AttemptEnd, _ state: DeliveryState) throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        _ = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.send("two", to: "bob")
+        alice.end(try #require(alice.nextCall()), first)
+        #expect(alice.history(with: "bob").last?.state == .queued)
+        try alice.restart()
+        let call = try #require(alice.nextCall())
+        alice.end(call, second)
+        #expect(alice.nextCall() == nil)
+        #expect(alice.history(with: "bob").last?.state == state)
+    }
+
+    /// The server has forgotten a device that has the text: the answer to the request was lost.
+    @Test func aConfirmedTextDoesNotFail() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let message = try #require(alice.send("one", to: "bob")?.reference.message)
+        while alice.attempts.isEmpty, world.step() {}
+        let call = try #require(alice.nextCall())
+        alice.perform { .receipt(ticket: $0, message, from: "bob", isRead: false) }
+        alice.end(call, .unknownRecipient)
+        #expect(alice.history(with: "bob").last?.state == .received)
+        #expect(bob.texts(with: "alice").isEmpty)
+    }
+
+    /// A device that was added has the text from the history, although nobody else has it yet.
+    @Test func aChangeOfAWaitingTextReachesTheOwnDevices() throws {
+        let alice = try world.person("alice")
+        let reference = try #require(alice.send("one", to: "bob")?.reference)
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        #expect(phone.texts(with: "bob") == ["one"])
+        let acts: [(ChatContent.Act, String)] = [
+            (.edit(reference), "two"), (.react(reference, with: "+"), ""), (.delete(reference), ""),
+        ]
+        for (act, text) in acts {
+            alice.perform { .send(ticket: $0, SendJob(in: .person("bob"), act, text: text)) }
+            world.deliver()
+            let (here, there) = (alice.history(with: "bob").last, phone.history(with: "bob").last)
+            #expect(here?.text == there?.text && here?.reactions == there?.reactions)
+            #expect(here?.isEdited == there?.isEdited && here?.isDeleted == there?.isDeleted)
+        }
+        #expect(phone.history(with: "bob").map(\.isDeleted) == [true])
     }
 
     @Test func aRequestForAnotherAccountIsRefused() throws {
@@ -313,6 +472,24 @@ import Testing
         alice.perform { .receivePlaintext(ticket: $0, "I am bob", from: "bob") }
         #expect(!alice.texts(with: "bob").contains("I am bob"))
         #expect(alice.events.contains { if case .withheld("bob") = $0 { true } else { false } })
+    }
+
+    /// What the person has sealed on one device latches the chat on the others.
+    @Test func aCopyOfAnOwnMessageRaisesTheLatch() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        alice.send("sealed", to: "bob")
+        world.deliver()
+        #expect(phone.texts(with: "bob") == ["sealed"] && bob.texts(with: "alice") == ["sealed"])
+        // The server shows the phone no keys of bob's.
+        world.configs["bob"] = nil
+        #expect(phone.send("more", to: "bob", .plaintext)?.state == .waiting)
+        #expect(phone.attempts.isEmpty)
+        phone.perform { .receivePlaintext(ticket: $0, "I am bob", from: "bob") }
+        #expect(!phone.texts(with: "bob").contains("I am bob"))
+        try phone.restart()
+        #expect(phone.send("still", to: "bob", .plaintext)?.protection == .device)
     }
 
     /// No text is in the store, and no row can take the place of another.

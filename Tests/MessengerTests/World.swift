@@ -17,6 +17,7 @@ final class World {
         let store = InMemoryStore(.single)
         let peers = PeerCache()
         private let seed: UInt64
+        private let carrier: Carrier
         var machine: MessengerParticipants
         /// Calls that the machine has asked for and the test has not answered.
         var attempts: [Attempt] = []
@@ -25,18 +26,20 @@ final class World {
         private var nextTicket: UInt64 = 1
         var now: Timestamp
 
-        init(_ user: String, seed: UInt64, now: Timestamp) throws {
-            (self.user, self.seed, self.now) = (user, seed, now)
-            machine = try Self.make(user, store, peers, seed, now)
+        init(_ user: String, seed: UInt64, now: Timestamp, carrier: Carrier = .app) throws {
+            (self.user, self.seed, self.now, self.carrier) = (user, seed, now, carrier)
+            machine = try Self.make(user, carrier, store, peers, seed, now)
             run([.authenticated(true)])
         }
 
         private static func make(
-            _ user: String, _ store: InMemoryStore, _ peers: PeerCache, _ seed: UInt64, _ now: Timestamp
+            _ user: String, _ carrier: Carrier, _ store: InMemoryStore, _ peers: PeerCache, _ seed: UInt64,
+            _ now: Timestamp
         ) throws -> MessengerParticipants {
             var changes: [StoreChange] = []
             let machine = try MessengerParticipants(
-                account: user, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+                account: user, carrier: carrier, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)),
+                store: store,
                 peers: peers, now: now, random: SeededGenerator(seed: seed), &changes)
             _ = try store.commit([changes])
             return machine
@@ -45,7 +48,7 @@ final class World {
         /// Ends the process: memory is lost, the store stays.
         func restart() throws {
             attempts = []
-            machine = try Self.make(user, store, peers, seed &+ UInt64(now.wall), now)
+            machine = try Self.make(user, carrier, store, peers, seed &+ UInt64(now.wall), now)
             run([.authenticated(true)])
         }
 
@@ -130,6 +133,8 @@ final class World {
     /// Requests of devices to be added, by account.
     var requests: [String: [UInt8]] = [:]
     var hasReceipts = true
+    /// One-time prekeys of devices that nobody has taken.
+    var oneTime: [DeviceID: [OneTimePreKey.Public]] = [:]
     /// What was published of groups, by the id of the blob.
     var blobs: [String: [UInt8]] = [:]
     private var seed: UInt64
@@ -177,10 +182,19 @@ final class World {
             device.events.removeAll { if case .keysWanted = $0 { true } else { false } }
             let known = Set(wanted).filter { configs[$0] != nil }.sorted()
             for user in known {
-                let config = configs[user]
-                device.perform { .keys(ticket: $0, config, of: user) }
+                let (config, oneTime) = (configs[user], takeOneTime(of: user))
+                device.perform { .keys(ticket: $0, config, of: user, oneTime: oneTime) }
             }
             if !known.isEmpty { return true }
+            let lost = device.events.compactMap { event -> (user: String, device: DeviceID)? in
+                if case .sessionLost(let user, let device) = event { (user, device) } else { nil }
+            }
+            device.events.removeAll { if case .sessionLost = $0 { true } else { false } }
+            for (user, lost) in lost {
+                let (config, oneTime) = (configs[user], takeOneTime(of: user))
+                device.perform { .keys(ticket: $0, config, of: user, NewSessions(renewing: lost), oneTime: oneTime) }
+            }
+            if !lost.isEmpty { return true }
             let groups = device.events.compactMap { event -> GroupReference? in
                 if case .groupWanted(let reference) = event { reference } else { nil }
             }
@@ -196,6 +210,21 @@ final class World {
         return false
     }
 
+    /// Adds one-time prekeys of a device to those of the server.
+    func replenish(_ device: Device) {
+        let left = oneTime[device.id]?.count ?? 0
+        guard case .oneTimeKeys(let keys)? = device.perform({ .replenish(ticket: $0, left: left) }) else { return }
+        oneTime[device.id, default: []] += keys
+    }
+
+    private func takeOneTime(of user: String) -> [DeviceID: OneTimePreKey.Public] {
+        var taken: [DeviceID: OneTimePreKey.Public] = [:]
+        for device in devices where device.user == user && oneTime[device.id]?.isEmpty == false {
+            taken[device.id] = oneTime[device.id]?.removeFirst()
+        }
+        return taken
+    }
+
     /// Reads a version of a group for a device.
     func read(_ reference: GroupReference, by device: Device) {
         let bytes = blobs[reference.blob]
@@ -203,7 +232,7 @@ final class World {
         guard case .keysNeeded(let users)? = reply else { return }
         for user in users {
             let config = configs[user]
-            device.perform { .keys(ticket: $0, config, of: user, begins: false) }
+            device.perform { .keys(ticket: $0, config, of: user, NewSessions(begins: false)) }
         }
         device.perform { .readGroup(ticket: $0, reference, bytes, hasKeys: true) }
     }
@@ -246,7 +275,7 @@ final class World {
         for device in devices where recipients.contains(where: { $0.user == device.user && $0.device == device.id }) {
             guard case .received(.keysWanted)? = device.receive(bytes, from: user) else { continue }
             let config = configs[user]
-            device.perform { .keys(ticket: $0, config, of: user, begins: false) }
+            device.perform { .keys(ticket: $0, config, of: user, NewSessions(begins: false)) }
             device.receive(bytes, from: user, hasKeys: true)
         }
     }
@@ -256,6 +285,11 @@ extension World.Device {
     @discardableResult
     func receive(_ bytes: [UInt8], from user: String, hasKeys: Bool = false) -> MessengerReply? {
         perform { .receive(ticket: $0, bytes, from: user, hasKeys: hasKeys) }
+    }
+
+    /// The people whose keys are wanted.
+    var keysWanted: [String] {
+        events.compactMap { event in if case .keysWanted(let user) = event { user } else { nil } }
     }
 
     /// The events of people's keys.

@@ -3,6 +3,13 @@
 //     MessengerVictim SPOOL DIRECTORY NAME PEER write COUNT    sends numbered texts, and goes on sending
 //     MessengerVictim SPOOL DIRECTORY NAME PEER read           takes what comes
 //     MessengerVictim SPOOL DIRECTORY NAME PEER list           takes what has come, and lists the chat
+//
+// A member of a group over a gateway, with the login of PAWL_TOKEN. PEERS are those to invite, separated by commas, or -:
+//
+//     MessengerVictim URL DIRECTORY NAME PEERS group           writes texts and files, and changes the group
+//     MessengerVictim URL DIRECTORY NAME PEERS watch           takes what comes
+//     MessengerVictim URL DIRECTORY NAME PEERS settle          reports the state of the group when it changes
+//     MessengerVictim URL DIRECTORY NAME PEERS files           lists texts, reads files, and ends
 
 import Foundation
 import MessengerSpool
@@ -14,7 +21,8 @@ import Synchronization
 
 struct Handler: CypherMessengerEventHandler {
     func onCreateChatMessage(_ message: AnyChatMessage) async {
-        if !message.isOwn { say("shown \(message.text)") }
+        guard !message.isOwn else { return }
+        say("shown \(message.group == nil ? "" : message.id + " ")\(message.attachment?.name ?? message.text)")
     }
 }
 
@@ -22,15 +30,21 @@ let arguments = CommandLine.arguments
 guard arguments.count >= 6 else { exit(2) }
 let (spool, directory) = (arguments[1], arguments[2])
 let (name, peer, mode) = (Username(arguments[3]), Username(arguments[4]), arguments[5])
+let (gateway, token) = (URL(string: spool), ProcessInfo.processInfo.environment["PAWL_TOKEN"])
 let made = Mutex<SpoolTransport?>(nil)
 let messenger = try await CypherMessenger.registerMessenger(
     username: name, authenticationMethod: .identity, appPassword: "victim",
     usingTransport: { request in
+        if let gateway, let token {
+            return GatewayTransportClient(url: gateway, for: request) { _ in .bearer(token) }
+        }
         let transport = SpoolTransport(spool, request)
         made.withLock { $0 = transport }
         return transport
     }, database: MessengerDatabase.directory(directory).with(.least), eventHandler: Handler())
 say("open")
+let others = arguments[4] == "-" ? [] : arguments[4].split(separator: ",").map { Username(String($0)) }
+let member = GroupVictim(messenger: messenger, others: others, directory: directory)
 let chat = messenger.createPrivateChat(with: peer)
 switch mode {
 case "write":
@@ -46,6 +60,10 @@ case "read":
     while true {
         if await made.withLock({ $0 })?.deliver() == 0 { try await Task.sleep(for: .milliseconds(5)) }
     }
+case "group": try await member.write()
+case "watch": try await member.watch()
+case "settle": try await member.settle()
+case "files": try await member.list()
 default:
     while await made.withLock({ $0 })?.deliver() ?? 0 > 0 {}
     var (before, texts): (UInt64?, [AnyChatMessage]) = (nil, [])

@@ -33,7 +33,7 @@ struct ChangeTests {
         #expect(
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
                 "listen", "upstream.url", "upstream.network", "upstream.earlier_networks", "queue.credentials",
-                "queue.request_age", "data",
+                "queue.request_age", "push.url", "push.secret_file", "push.ca", "data",
                 "storage_key.file", "storage_key.environment", "history.retention", "limits.message_fragments",
                 "limits.pending_requests_per_account",
                 "limits.request_age", "limits.evidence_rows", "metrics.listen",

@@ -51,6 +51,7 @@ struct DocumentTests {
             "tls.certificate": "identity.certificate", "tls.key": "identity.key",
             "accept.trusted": "accept.trusts(", "accept.webirc_password_file": "webircPassword",
             "upstream.webirc_password_file": "webircPassword", "upstream.tls.ca": "authorities",
+            "push.secret_file": "configuration.secret", "push.ca": "configuration.authorities",
             "upstream.flood.burst": "flood.burst", "storage_key.file": "case .file(",
             "queue.credentials": "queueCredentials",
             "queue.request_age": "queueRequestAge", "storage_key.environment": "case .environment(",
@@ -141,7 +142,7 @@ struct DocumentTests {
             environment["PAWL_LISTEN"] = "http://127.0.0.1:8008"
             environment["PAWL_UPSTREAM_URL"] = "http://127.0.0.1:8009"
         }
-        guard !name.hasSuffix("password_file") else { return }
+        guard !name.hasSuffix("password_file"), !name.hasSuffix("secret_file") else { return }
         let configuration = try load(nil, environment)
         #expect(key.current(configuration)?.joinedForTest == key.example.joined)
     }

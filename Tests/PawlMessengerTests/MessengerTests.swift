@@ -114,11 +114,65 @@ import Testing
                     try await app.texts(with: "alice") == (0...number).map { "\($0)" }
                 }
             }
-            let envelopes = server.receivedBytes.compactMap { try? Envelope($0, in: .json) }
+            // A call that took long is made again, with the same bytes.
+            let envelopes = Set(server.receivedBytes).compactMap { try? Envelope($0, in: .json) }
                 .filter { DeviceID($0.messageID.value).name == message.remoteId }
             #expect(envelopes.count == (isOn ? 1 : 2))
         }
         for app in [alice, bob, phone] { app.close() }
+    }
+
+    // MARK: History
+
+    /// An added device gets the history over a server with all faults, while both devices of the person end and start.
+    @Test(arguments: [UInt64(1), 2]) func anAddedDeviceGetsTheHistory(_ seed: UInt64) async throws {
+        var random = SeededGenerator(seed: seed)
+        let server = SpoofServer(seed: seed)
+        let alice = try await App.register("alice", at: server)
+        let databases = (MessengerDatabase.inMemory(), MessengerDatabase.inMemory())
+        var bob = try await App.register("bob", at: server, databases.0, adopts: true)
+        let group = try await alice.messenger.createGroupChat(with: ["bob"], name: "team")
+        for number in 0..<60 {
+            try await alice.chat("bob").sendText("\(number) " + String(repeating: "x", count: 8000))
+        }
+        try await group.sendText("to all")
+        try await eventuallyAsync("bob has all") {
+            let inGroup = try await bob.messenger.groupChat(group.id)?.messages().count
+            return try await bob.texts(with: "alice").count == 60 && inGroup == 1
+        }
+        server.setFaults(.all(8))
+        var tablet = try await App.registerStubbornly("bob", at: server, databases.1)
+        try await eventuallyAsync("the tablet is adopted, seed \(seed)") { await tablet.messenger.isAdopted() }
+        var shown = 0
+        for _ in 0..<6 {
+            try await Task.sleep(for: .milliseconds(Int64.random(in: 10...120, using: &random)))
+            if Bool.random(using: &random) {
+                shown += tablet.handler.events.created.count
+                tablet.close()
+                tablet = try await App.registerStubbornly("bob", at: server, databases.1)
+            } else {
+                bob.close()
+                bob = try await App.registerStubbornly("bob", at: server, databases.0, adopts: true)
+            }
+        }
+        server.setFaults(SpoofServer.Faults())
+        try await eventuallyAsync("the tablet has the history, seed \(seed)") {
+            let (isAdopted, waits) = (
+                await tablet.messenger.isAdopted(), await tablet.messenger.awaitsHistory()
+            )
+            return isAdopted && !waits
+        }
+        let (own, master) = (
+            try await tablet.chat("alice").messages(limit: 200),
+            try await bob.chat("alice").messages(limit: 200)
+        )
+        #expect(own.map(\.id) == master.map(\.id) && own.map(\.text) == master.map(\.text))
+        #expect(own.map(\.sentDate) == master.map(\.sentDate) && own.count == 60)
+        let inGroup = try await tablet.messenger.groupChat(group.id)?.messages() ?? []
+        #expect(inGroup.map(\.text) == ["to all"] && inGroup.first?.sender == "alice")
+        shown += tablet.handler.events.created.count
+        #expect(shown == 0, "no message of the history is new")
+        for app in [alice, bob, tablet] { app.close() }
     }
 
     // MARK: At rest
@@ -138,6 +192,32 @@ import Testing
         try await eventuallyAsync("the laptop is adopted") { await laptop.messenger.isAdopted() }
         phone.close()
         laptop.close()
+    }
+
+    /// The same for another person, who has the new list from a contact card before the server has it.
+    @Test func aMessageWaitsForADeviceWhoseListIsPublishedLater() async throws {
+        let server = SpoofServer()
+        let alice = try await App.register("alice", at: server)
+        let bob = try await App.register("bob", at: server, adopts: true)
+        try await eventuallyAsync("bob's keys are published") {
+            (try? await alice.messenger.transport.readKeyBundle(forUsername: "bob")) != nil
+        }
+        server.setTakesPublications(false)
+        let phone = try await App.register("bob", at: server)
+        try await eventuallyAsync("bob has added the phone") {
+            try await bob.messenger.contactCard().config?.devices.count == 2
+        }
+        let card = try ContactCard(bytes: try await bob.messenger.contactCard().bytes)
+        #expect(try await alice.messenger.verify(card: card) == .verified)
+        try await alice.chat("bob").sendText("to both")
+        try await eventuallyAsync("bob has it") { try await bob.texts(with: "alice") == ["to both"] }
+        #expect(try await phone.texts(with: "alice").isEmpty)
+        server.setTakesPublications(true)
+        try await eventuallyAsync("the phone has it") { try await phone.texts(with: "alice") == ["to both"] }
+        try await eventuallyAsync("it is delivered") {
+            try await alice.chat("bob").messages().first?.state == .received
+        }
+        for app in [alice, bob, phone] { app.close() }
     }
 
     @Test func theHistoryIsSealedUnderThePassword() async throws {

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// `deploy/quickstart --chat app` with the programs of this build: it checks what all see and what the database holds.
-@Suite struct PlayTests {
+@Suite(.blocking) struct PlayTests {
     @Test func thePlayForAppsEndsWell() throws {
         let client = try PawlProcess.builtProgram("ChatClient")
         let script = URL(filePath: #filePath).deletingLastPathComponent()

@@ -2,10 +2,11 @@ import Foundation
 import PawlMessenger
 import PeerKit
 import TestKit
+import TestThreads
 import Testing
 
 /// A chat whose clients are upgraded, over a backend of its own process that knows nothing of encryption.
-@Suite struct RESTChatTests {
+@Suite(.blocking) struct RESTChatTests {
     /// A person with the upgraded client.
     private struct Person {
         let app: App

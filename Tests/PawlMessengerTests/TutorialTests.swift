@@ -3,6 +3,7 @@ import PawlMessenger
 import PeerKit
 import Synchronization
 import TestKit
+import TestThreads
 import Testing
 
 // The code of the tutorial in PawlMessenger.docc, with the public interface only. The suite compares the two.
@@ -50,7 +51,7 @@ final class Screen: CypherMessengerEventHandler {
     }
 }
 
-@Suite struct TutorialTests {
+@Suite(.blocking) struct TutorialTests {
     /// A chat server in memory, and the API of one person at it. `RESTChatTests` has a real one.
     private final class MemoryChat: Sendable {
         typealias Text = (text: String, encrypted: Bool?, sender: String)

@@ -7,6 +7,10 @@ package final class ChatBackendProcess: Sendable {
         package var deduplicates = true
         /// Members of a message that the chat does not know are kept.
         package var keepsUnknown = true
+        /// The longest text, in characters; nil if there is no limit.
+        package var textLimit: Int?
+        /// Frames about messages are JSON in a string of another frame.
+        package var wrapsFrames = false
 
         package init() {}
     }
@@ -102,7 +106,8 @@ package final class ChatBackendProcess: Sendable {
                 "--port", "\(reservation.number)", "--control-port", "\(controlReservation.number)",
                 "--deduplicate", options.deduplicates ? "yes" : "no",
                 "--keep-unknown", options.keepsUnknown ? "yes" : "no",
-            ])
+                "--wrap-frames", options.wrapsFrames ? "yes" : "no",
+            ] + (options.textLimit.map { ["--text-limit", "\($0)"] } ?? []))
         try process.waitForOutput("listening on \(reservation.number)")
     }
 

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -69,12 +70,12 @@ import Testing
         #expect(asked.status == .exited(75) && asked.stderr.contains("anna and bert"), "\(asked)")
         #expect(!asked.stderr.contains("#room"))
         #expect(try lab.gateway.admin(["policy", "get"]).stdout.contains("anna") == false)
-        let token = try #require(asked.stderr.split { $0 == " " || $0 == "\n" }.last.map(String.init))
+        let token = try #require(asked.token)
         let words = ["policy", "set", "hosted", "--account", "anna"]
         #expect(try lab.gateway.admin(words + ["--confirm", token]).succeeded)
         anna.send("PRIVMSG #room :room-one")
         try carl.expectMessage("room-one")
-        try anna.expect("a notice") { $0.command == "NOTICE" && $0.body.contains("#room is not") }
+        try anna.expect("a notice") { $0.command == "NOTICE" && $0.body.contains(Notices.roomNotProtected("#room")) }
         bert.send("PRIVMSG #room :room-two")
         try carl.expectMessage("room-two")
         anna.send("PRIVMSG bert :private-one")

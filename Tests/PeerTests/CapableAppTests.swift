@@ -1,6 +1,7 @@
 import CapableApp
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -80,7 +81,7 @@ import Testing
         #expect(try alice.open(try bytes(history()[1]["text"]), in: Self.c) == #"{"text":"thanks"}"#)
         // A login of bob's that has proven nothing.
         let phone = try ChatPerson("bob", port: lab.gateway.port)
-        #expect(try phone.texts(Self.c)[0].contains("has sent an encrypted message to another device of yours"))
+        #expect(try phone.texts(Self.c)[0] == Notices.forOwnDevice(from: "alice"))
         // Its words do not follow, and nothing of what was said is anywhere.
         #expect(try phone.tryPosting(Self.secret, in: Self.c).json["error"] == "pawl_latched")
         #expect(try lab.backend.messages().count == 2)

@@ -1,6 +1,7 @@
 import CapableApp
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -20,7 +21,7 @@ import Testing
     static func person(_ sidecar: PawlProcess, _ nick: String) throws -> IRCClient {
         let client = try IRCClient(port: sidecar.port)
         try client.register(nick: nick, caps: nil)
-        try client.expect("word of the gateway") { $0.body.contains("The gateway of this network has your keys") }
+        try client.expect("word of the gateway") { $0.body.contains(Notices.frontFound) }
         return client
     }
 
@@ -62,7 +63,7 @@ import Testing
         switch policy {
         case "opportunistic": try alice.expectMessage("from an outsider")
         case "hosted": try alice.expectMessage("[not encrypted] from an outsider")
-        default: try alice.expect("words") { $0.body.contains("was withheld") }
+        default: try alice.expect("words") { $0.body.contains(Notices.withheldByPolicy(from: "dave")) }
         }
     }
 
@@ -145,7 +146,7 @@ import Testing
         let alice = try AccountLab.login(first.port, nick: "alice", account: "alice")
         let bob = try AccountLab.login(second.port, nick: "bob", account: "bob")
         for client in [alice, bob] {
-            try client.expect("word of the gateway") { $0.body.contains("The gateway of this network has your keys") }
+            try client.expect("word of the gateway") { $0.body.contains(Notices.frontFound) }
         }
         alice.send("PRIVMSG bob :canary one")
         try bob.expectMessage("[e2e] canary one")

@@ -1,5 +1,7 @@
 import Foundation
 import PeerKit
+import Protection
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -64,9 +66,9 @@ import Testing
         let thief = try lab.outsider("anna")
         first.send("PRIVMSG anna :for-the-real-anna-1")
         let refusal = try first.expect("531")
-        #expect(refusal.body.contains("protected"))
+        #expect(refusal.body.contains(Notices.refusal(.latched, target: "anna", texts: NoticeTexts())))
         thief.send("PRIVMSG bert :words put into anna's mouth")
-        try first.expect("withheld") { $0.command == "NOTICE" && $0.body.contains("withheld") }
+        try first.expect("withheld") { $0.command == "NOTICE" && $0.body.contains(Notices.withheld(from: "anna")) }
         thief.send("QUIT")
         try thief.expectEnd()
         // The same after the gateway was restarted, when nobody remembers the connection.
@@ -76,7 +78,7 @@ import Testing
         bert.send("PRIVMSG anna :for-the-real-anna-2")
         try bert.expect("531")
         second.send("PRIVMSG bert :more words put into anna's mouth")
-        try bert.expect("withheld") { $0.command == "NOTICE" && $0.body.contains("withheld") }
+        try bert.expect("withheld") { $0.command == "NOTICE" && $0.body.contains(Notices.withheld(from: "anna")) }
         for person in [first, bert] {
             #expect(person.transcript.allSatisfy { !$0.text.contains("mouth") })
         }
@@ -91,8 +93,7 @@ import Testing
         // Only an operator's confirmed act lowers it.
         let asked = try lab.gateway.admin(["conversations", "reset", "anna", "bert"])
         #expect(!asked.succeeded)
-        let token = try #require(asked.stderr.split(separator: " ").last.map(String.init))
-            .trimmingCharacters(in: .whitespacesAndNewlines)
+        let token = try #require(asked.token)
         let done = try lab.gateway.admin(["conversations", "reset", "anna", "bert", "--confirm", token])
         #expect(done.succeeded, "\(done)")
         for person in [back, bert] {

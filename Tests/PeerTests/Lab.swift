@@ -20,6 +20,21 @@ enum Backend: String, CaseIterable, Sendable {
     }
 }
 
+extension ChildProcess.Output {
+    /// The code of the failure of a command of pawl; nil if there is none.
+    var failureCode: String? {
+        let prefix = "code: "
+        let last = stderr.split(separator: "\n").last
+        return last.flatMap { $0.hasPrefix(prefix) ? String($0.dropFirst(prefix.count)) : nil }
+    }
+
+    /// The token that a command gave, to be sent with `--confirm`; nil if it asked for none.
+    var token: String? { stderr.firstMatch(of: /--confirm ([a-z0-9-]+)/).map { String($0.1) } }
+
+    /// The output of a command with `--json`; null if it is not JSON.
+    var json: JSONValue { (try? JSONValue(Array(stdout.utf8))) ?? .null }
+}
+
 /// A gateway between a tap, which keeps what the backend sees, and clients.
 final class Lab {
     let server: any IRCServer

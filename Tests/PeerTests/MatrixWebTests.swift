@@ -65,6 +65,61 @@ import Testing
         }
     }
 
+    /// What clients do about a refusal depends on its code: Synapse's own where the reason is the same.
+    private func refusalsHaveTheServersCodes(_ lab: MatrixLab, _ web: WebClient, _ path: String) throws {
+        let send = "/_matrix/client/v3/rooms/\(path)/send/m.room.message/"
+        let text: JSONValue = ["msgtype": "m.text", "body": "Ackerwinde"]
+        func codes(_ ask: (WebClient) throws -> WebAnswer, _ headers: [(String, String)]) throws -> [[String]] {
+            try [lab.synapse.port, lab.gateway.port].map { port in
+                let client = WebClient(port: port)
+                client.headers = headers
+                let answer = try ask(client)
+                return ["\(answer.status)", answer.json["errcode"].string ?? answer.text]
+            }
+        }
+        // Feature detection, no login, and a login that is none.
+        for (method, target) in [
+            ("GET", "/_matrix/client/unstable/org.example.feature/x"), ("PUT", "/_matrix/client/v3/nonsense"),
+        ] {
+            let found = try codes({ try $0.request(method, target) }, web.headers)
+            #expect(found == Array(repeating: ["404", "M_UNRECOGNIZED"], count: 2), "\(method) \(target)")
+        }
+        let missing = try codes({ try $0.request("PUT", send + "c1", text) }, [])
+        #expect(missing == Array(repeating: ["401", "M_MISSING_TOKEN"], count: 2))
+        for _ in 0..<2 {
+            let unknown = try codes(
+                { try $0.request("PUT", send + "c2", text) }, [("Authorization", "Bearer syt_nobody")])
+            #expect(unknown == Array(repeating: ["401", "M_UNKNOWN_TOKEN"], count: 2))
+        }
+        var long = text
+        long["body"] = .string(String(repeating: "x", count: 300_000))
+        let tooLong = try codes({ try $0.request("PUT", send + "c3", long) }, web.headers)
+        #expect(tooLong == Array(repeating: ["413", "M_TOO_LARGE"], count: 2))
+        let refused = try web.request("PUT", "/_matrix/client/v3/rooms/\(path)/send/org.example.poll/c4", text)
+        #expect(refused.status == 403 && refused.json["errcode"] == "M_FORBIDDEN", "\(refused.text)")
+        #expect(lab.synapse.files(showing: "Ackerwinde").isEmpty && !lab.tap.shows("Ackerwinde"))
+    }
+
+    @Test func aFilterWithoutTheEnvelopeGetsIt() throws {
+        let lab = try MatrixLab(policy: "hosted")
+        defer { lab.stop() }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        let room = try lab.room([alice, bob])
+        try alice.send("sealed words", to: room)
+        let filter = #"{"event_fields":["type","sender","content.body","event_id"]}"#
+        let web = client(bob, lab.gateway.port)
+        let user = bob.user.replacing("@", with: "%40").replacing(":", with: "%3A")
+        let made = try web.request(
+            "POST", "/_matrix/client/v3/user/\(user)/filter", try JSONValue(Array(filter.utf8)))
+        let id = try #require(made.json["filter_id"].string)
+        let inline = try #require(filter.addingPercentEncoding(withAllowedCharacters: .alphanumerics))
+        for value in [id, inline] {
+            let answer = try web.request("GET", "/_matrix/client/v3/sync?timeout=0&filter=\(value)")
+            let events = answer.json["rooms"]["join"][room]["timeline"]["events"].array
+            #expect(events.filter { $0["type"] == "m.room.message" }.map(Nio.text) == ["sealed words"])
+        }
+    }
+
     @Test func hostedForAll() throws {
         let lab = try MatrixLab(policy: "hosted", hasService: true)
         defer { lab.stop() }
@@ -108,6 +163,8 @@ import Testing
         #expect(
             try web.request("GET", "/_pawl/v1/me", headers: [Self.page]).header("access-control-allow-origin")
                 == allowed)
+
+        try refusalsHaveTheServersCodes(lab, web, path)
 
         // What people look for is not shown to the server.
         let search: JSONValue = ["search_categories": ["room_events": ["search_term": "Suchwortkanarie"]]]

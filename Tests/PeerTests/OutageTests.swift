@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -163,7 +164,7 @@ import Testing
         for number in 2...5 { alice.send("PRIVMSG bob :canary \(number)") }
         try eventually("they are accepted") { try lab.queue("pending").count >= 4 }
         lab.gateway.signal(SIGTERM)
-        try alice.expect("the announcement") { $0.body.contains("Messages that you have written are still being sent") }
+        try alice.expect("the announcement") { $0.body.contains(Notices.stopping) }
         lab.tap.stall(.fromServer, false)
         for number in 2...5 { try bob.expectMessage("canary \(number)") }
         try alice.expect("ERROR")

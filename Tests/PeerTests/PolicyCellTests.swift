@@ -1,4 +1,6 @@
 import PeerKit
+import Protection
+import Reports
 import TestThreads
 import Testing
 
@@ -59,7 +61,8 @@ import Testing
         alice.send("PRIVMSG #room :nobody-else-room")
         try bob.expectMessage("nobody-else-room")
         alice.send("PRIVMSG #elsewhere :nobody-else-there")
-        #expect(try alice.expect("404").body.contains("join #elsewhere first"))
+        let outside = Notices.refusal(.notInRoom, target: "#elsewhere", texts: NoticeTexts())
+        #expect(try alice.expect("404").body.contains(outside))
         alice.send("PRIVMSG bob :\u{1}DCC SEND nobody-else-file 1 2 3\u{1}")
         try alice.expect("531")
         #expect(try carol.synchronize().allSatisfy { $0.command != "PRIVMSG" && $0.command != "NOTICE" })
@@ -83,7 +86,9 @@ import Testing
         alice.send("PRIVMSG #room :nobody-else-3")
         try alice.expect("404")
         carol.send("PRIVMSG alice :from outside")
-        try alice.expect("a remark") { $0.command == "NOTICE" && $0.body.contains("withheld") }
+        try alice.expect("a remark") {
+            $0.command == "NOTICE" && $0.body.contains(Notices.withheldByPolicy(from: "carol"))
+        }
         #expect(try alice.synchronize().allSatisfy { !$0.body.contains("from outside") })
         #expect(try bob.synchronize().allSatisfy { $0.command != "PRIVMSG" })
         #expect(!lab.tap.shows("nobody-else"))
@@ -129,7 +134,7 @@ import Testing
         #expect(lab.tap.shows("in the open") && !lab.tap.shows("behind-closed-doors"))
         // `off` would break the latch, and is refused.
         let off = try lab.gateway.admin(["policy", "set", "off"])
-        #expect(!off.succeeded && off.stderr.contains("protected"))
+        #expect(!off.succeeded && off.failureCode == "conversations-protected")
         // A lower policy does not lower the latch.
         let lowered = try lab.gateway.admin(["policy", "set", "observe"])
         #expect(lowered.succeeded && lowered.stdout.contains("One conversation stays protected"), "\(lowered)")
@@ -138,7 +143,7 @@ import Testing
         #expect(!lab.tap.shows("still-behind-doors"))
         #expect(try lab.gateway.admin(["policy", "set", "hosted", "--yes"]).succeeded)
         try lab.gateway.restart()
-        #expect(try lab.gateway.admin(["policy", "get", "--json"]).stdout.contains("\"everyone\" : \"hosted\""))
+        #expect(try lab.gateway.admin(["policy", "get", "--json"]).json["everyone"] == "hosted")
     }
 
     @Test(arguments: Backend.allCases) func defaultFloodLimits(_ backend: Backend) throws {

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -88,7 +89,7 @@ import Testing
         // An outsider gets one line in words, envelopes and no key; the room goes on.
         alice.send("PRIVMSG #room :nobody-else-1")
         try bob.expectMessage("nobody-else-1")
-        try carol.expect("words") { $0.command == "NOTICE" && $0.body.contains("Connect through the gateway") }
+        try carol.expect("words") { $0.command == "NOTICE" && $0.body.contains(Notices.announcement()) }
         carol.send("PRIVMSG #room :in the open")
         try bob.expectMessage("[not encrypted] in the open")
         let status = try lab.gateway.admin(["status"])
@@ -141,7 +142,7 @@ import Testing
         again[0].send("PRIVMSG #room :nobody-else-2")
         try again[1].expectMessage("nobody-else-2")
         let ask = try lab.gateway.admin(["conversations", "reset", "#room"])
-        let token = try #require(ask.stderr.split(separator: " ").last).trimmingCharacters(in: .whitespacesAndNewlines)
+        let token = try #require(ask.token)
         #expect(try lab.gateway.admin(["conversations", "reset", "#room", "--confirm", token]).succeeded)
         try again[1].expect("a remark") { $0.body.contains("reset the protection of #room") }
         again[0].send("PRIVMSG #room :open again")

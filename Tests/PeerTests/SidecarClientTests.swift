@@ -1,4 +1,5 @@
 import PeerKit
+import Reports
 import TestThreads
 import Testing
 
@@ -59,13 +60,13 @@ import Testing
         people[0].send("PRIVMSG #room :hello from alice")
         for reader in people.dropFirst() {
             try reader.expectMessage("hello from alice")
-            try reader.expect("words about keys") { $0.body.contains("Keys were exchanged with alice") }
+            try reader.expect("words about keys") { $0.body.contains(Notices.keysExchanged("alice")) }
         }
         for _ in 1...2 { try people[0].expect("words about keys") { $0.body.contains("Keys were exchanged") } }
         people[1].send("PRIVMSG #room :hello from bob")
         try people[2].expectMessage("hello from bob")
-        try people[2].expect("words about keys") { $0.body.contains("Keys were exchanged with bob") }
-        try people[1].expect("words about keys") { $0.body.contains("Keys were exchanged with carol") }
+        try people[2].expect("words about keys") { $0.body.contains(Notices.keysExchanged("bob")) }
+        try people[1].expect("words about keys") { $0.body.contains(Notices.keysExchanged("carol")) }
         for (index, person) in people.enumerated() {
             for round in 1...5 { person.send("PRIVMSG #room :canary \(round) of \(nicks[index])") }
         }

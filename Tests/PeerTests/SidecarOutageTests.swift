@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -40,9 +41,9 @@ import Testing
                 _ = alice.drain(for: .milliseconds(30))
                 return [alice, bob].allSatisfy { client in
                     let notices = client.transcript.filter { $0.command == "NOTICE" }
-                    return notices.count { $0.body.contains("chat server is back") } >= round + 1
-                        && notices.count { $0.body.contains("does not answer") }
-                            == notices.count { $0.body.contains("chat server is back") }
+                    return notices.count { $0.body.contains(Notices.backendBack) } >= round + 1
+                        && notices.count { $0.body.contains(Notices.backendUnreachable) }
+                            == notices.count { $0.body.contains(Notices.backendBack) }
                 }
             }
         }

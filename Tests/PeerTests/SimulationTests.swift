@@ -259,7 +259,7 @@ import Testing
         let asked = try gateway.admin(["config", "reload"])
         #expect(asked.status == .exited(75) && asked.stderr.contains("alice and bob"), "\(asked)")
         #expect(try policy().contains("observe"))
-        let token = try #require(asked.stderr.split(separator: " ").last.map { $0.trimmingCharacters(in: .newlines) })
+        let token = try #require(asked.token)
         let agreed = try gateway.admin(["config", "reload", "--confirm", token])
         #expect(agreed.succeeded && agreed.stdout.contains("policy: hosted (applied)"), "\(agreed)")
         #expect(try policy().contains("hosted"))

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -86,13 +87,13 @@ import Testing
                 }
             }
             #expect(try network.outsiders().isEmpty)
-            try dora.expect("a remark") { $0.body.contains("You stay connected") }
+            try dora.expect("a remark") { $0.body.contains(Notices.backendUnreachable) }
             dora.send("PRIVMSG #room :nobody-else of dora \(round)")
             try talk()
             alice.send("PRIVMSG carol :nobody-else has gone \(round)")
             try alice.expect("531")
             try network.servers.second.start()
-            try dora.expect("a remark") { $0.body.contains("server is back") }
+            try dora.expect("a remark") { $0.body.contains(Notices.backendBack) }
             try network.servers.waitForLink(alice)
             carol = try outsider()
             for nick in ["carol", "dora"] {
@@ -240,7 +241,7 @@ import Testing
         case .ngircd:
             // Both are put out, and the gateway comes back for its own.
             try carol.expectEnd()
-            try bob.expect("a remark") { $0.body.contains("server is back") }
+            try bob.expect("a remark") { $0.body.contains(Notices.backendBack) }
             try eventually("bob is in the room again") {
                 _ = try alice.synchronize()
                 let seen = alice.transcript.filter { $0.nick == "double" && ["QUIT", "JOIN"].contains($0.command) }
@@ -305,7 +306,7 @@ import Testing
         for nick in ["alice", "dora"] { try bob.expect("JOIN", of: nick) }
         try sendAndExpect(alice, "canary 4", to: [dora, bob])
         // The letter with the room's next key tells both: what was lost in the room, and what was lost for bob alone.
-        try bob.expect("a gap") { $0.body.contains("3 messages from alice") && $0.body.contains("lost") }
+        try bob.expect("a gap") { $0.body.contains(Notices.gap(3, from: "alice")) }
         try sendAndExpect(bob, "canary 5", to: [alice, dora])
         try sendAndExpect(dora, "canary 6", to: [alice, bob])
         alice.send("PRIVMSG bob :canary 7")

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -89,7 +90,7 @@ import Testing
         try limitFiles(of: gateway, "\(Self.bound)")
         for number in 0..<5 {
             alice.send("PRIVMSG bob :lost \(number)")
-            try alice.expect("a refusal") { $0.body.contains("could not store your message") }
+            try alice.expect("a refusal") { $0.body.contains(Notices.notCommitted(target: "bob")) }
         }
         let (status, text) = try ready(metrics)
         #expect(status == 503 && text.contains("pawl.sqlite"), "\(status) \(text)")
@@ -132,7 +133,7 @@ import Testing
         try FileManager.default.removeItem(atPath: lab.gateway.dataDirectory)
         try eventually("the log names it") { times(Self.failing, in: lab.gateway) == 1 }
         alice.send("PRIVMSG bob :nowhere")
-        try alice.expect("a refusal") { $0.body.contains("could not store your message") }
+        try alice.expect("a refusal") { $0.body.contains(Notices.notCommitted(target: "bob")) }
         #expect(times(Self.failing, in: lab.gateway) == 1)
     }
 }

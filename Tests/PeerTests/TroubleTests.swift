@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -28,7 +29,7 @@ import Testing
         if policy == "observe" {
             try other.expectEnd()
         } else {
-            try other.expect("a remark") { $0.body.contains("You stay connected") }
+            try other.expect("a remark") { $0.body.contains(Notices.backendUnreachable) }
         }
     }
 
@@ -43,7 +44,7 @@ import Testing
             // Torn before the backend has let it in, it ends; afterwards it stays.
             try eventually("it is told") {
                 _ = client.drain(for: .milliseconds(10))
-                let stays = client.transcript.contains { $0.body.contains("You stay connected") }
+                let stays = client.transcript.contains { $0.body.contains(Notices.backendUnreachable) }
                 return stays || client.ending != nil
             }
             client.close()

@@ -76,6 +76,28 @@ import Testing
         couple.close()
     }
 
+    /// The side that has ignored a request calls while the other one still waits for the answer, with either order of the
+    /// device ids, which decides between two calls at once.
+    @Test(arguments: [false, true]) func aCallAfterAnIgnoredRequestIsTaken(_ lowerCallsFirst: Bool) async throws {
+        let couple = try await Couple(.memory)
+        let sorted = [couple.alice, couple.bob].sorted { $0.messenger.deviceId < $1.messenger.deviceId }
+        let (first, second) = lowerCallsFirst ? (sorted[0], sorted[1]) : (sorted[1], sorted[0])
+        second.handler.change { $0.accepts = false }
+        let waiting = Task { try await first.chat(second.messenger.username).buildP2PConnections() }
+        try await eventuallyAsync("the second was asked") { second.handler.events.requests.count == 1 }
+        try await eventuallyAsync("the second has called, and the first has answered") {
+            // A call that comes before the refusal shares its end.
+            try await second.chat(first.messenger.username).buildP2PConnections().clients.count == 1
+        }
+        #expect(try await waiting.value.clients.count == 1)
+        try await eventuallyAsync("both have one") { first.open.count == 1 && second.open.count == 1 }
+        // Neither was asked again: the second has called itself, and the first had asked.
+        #expect(second.handler.events.requests.count == 1 && first.handler.events.requests.isEmpty)
+        try await first.open[0].sendMessage([1])
+        #expect(second.handler.events.messages == [[1]])
+        couple.close()
+    }
+
     @Test func aPersonWithoutKeysCannotBeReached() async throws {
         let server = SpoofServer()
         let alice = try await Person.register("alice", at: server, [spoof("_spoof")])
@@ -177,6 +199,29 @@ import Testing
         #expect(couple.alice.handler.events.requests.map(\.disclosesAddress) == [false])
         couple.close()
         #expect(IPv6TCPP2PTransportClientFactory().disclosesAddress)
+    }
+
+    /// The mode of a chat counts in both directions, and closes what was open over another transport.
+    @Test func theModeOfAChatIsAsStrict() async throws {
+        let alice = [spoof("_direct", disclosesAddress: true), spoof("_relay")]
+        let bob = [spoof("_direct", disclosesAddress: true), spoof("_relay")]
+        let couple = try await Couple(alice, bob)
+        let (first, _) = try await couple.connect()
+        #expect(first.transportLayerIdentifier == "_direct")
+        couple.bob.handler.change { $0.mode = .relayOnly }
+        let bobs = try await couple.bob.chat("alice").buildP2PConnections(preferredTransportIdentifier: "_direct")
+        #expect(bobs.clients.map(\.transportLayerIdentifier) == ["_relay"])
+        try await eventuallyAsync("the relay has replaced it") {
+            couple.alice.open.map(\.transportLayerIdentifier) == ["_relay"] && first.closeReason != nil
+        }
+        await bobs.clients.first?.disconnect()
+        try await eventuallyAsync("alice has seen it") { couple.alice.open.isEmpty }
+        let alices = try await couple.alice.chat("bob").buildP2PConnections()
+        #expect(alices.clients.map(\.transportLayerIdentifier) == ["_relay"])
+        #expect(alice.map(\.calls.created) == [2, 1] && alice.map(\.calls.received) == [0, 1])
+        #expect(bob.map(\.calls.created) == [0, 1] && bob.map(\.calls.received) == [1, 1])
+        #expect(couple.bob.handler.events.requests.map(\.disclosesAddress) == [true, false, false])
+        couple.close()
     }
 
     // MARK: Limits

@@ -1,18 +1,37 @@
 import Foundation
 import PawlMessenger
 import PawlPeerToPeerTCP
+import PawlPeerToPeerWebRTC
 import TestKit
+import TestThreads
 import Testing
 
 /// `README.md` names the test of each defect and attack; a test that is renamed must not leave a row behind.
-@Suite struct PeerToPeerPageTests {
-    @Test func theLineOfTheCataloguePageCompiles() throws {
+@Suite(.blocking) struct PeerToPeerPageTests {
+    @Test func theLinesOfTheCataloguePageCompile() throws {
         let factory = IPv6TCPP2PTransportClientFactory(addresses: .interfaces, allowsIPv4: true)
         #expect(factory.disclosesAddress)
+        let url = try #require(URL(string: "https://chat.example.org"))
+        @Sendable func login(_ isRefused: Bool) async throws -> GatewayCredential { .bearer("token") }
+        let relay = GatewayRelayP2PTransportClientFactory(url: url) { isRefused in try await login(isRefused) }
+        #expect(!relay.disclosesAddress)
         let examples = try Catalogue(of: "PawlPeerToPeerTCP", file: #filePath).missing(
             in: "Tests/PeerToPeerTests/PageTests.swift")
-        #expect(examples.blocks.isEmpty && examples.count == 1, "\(examples)")
+        #expect(examples.blocks.isEmpty && examples.count == 2, "\(examples)")
     }
+
+    #if WebRTC
+        @Test func theLinesOfTheCatalogueOfWebRTCCompile() throws {
+            let relay = WebRTCP2PTransportClientFactory.Relay(
+                server: .init(host: "turn.example.org"), user: "user", password: "password")
+            let factory = WebRTCP2PTransportClientFactory(
+                addresses: .interfaces, stunServer: .init(host: "stun.example.org"), relays: [relay], relayOnly: false)
+            #expect(factory.disclosesAddress)
+            let examples = try Catalogue(of: "PawlPeerToPeerWebRTC", file: #filePath).missing(
+                in: "Tests/PeerToPeerTests/PageTests.swift")
+            #expect(examples.blocks.isEmpty && examples.count == 1, "\(examples)")
+        }
+    #endif
 
     @Test func theTestsOfThePageExist() throws {
         let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent()

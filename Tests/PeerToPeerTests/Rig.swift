@@ -1,5 +1,6 @@
 import PawlMessenger
 import PawlPeerToPeerTCP
+import PawlPeerToPeerWebRTC
 import Synchronization
 import TestKit
 
@@ -9,6 +10,10 @@ enum TransportKind: String, CaseIterable, Sendable {
     case memory, memoryDelayed, memoryReply
     /// Real sockets.
     case tcpIPv6, tcpIPv4
+    #if WebRTC
+        /// Data channels over loopback.
+        case webrtc
+    #endif
 
     func factory(_ network: SpoofP2PNetwork) -> any P2PTransportClientFactory {
         switch self {
@@ -17,6 +22,9 @@ enum TransportKind: String, CaseIterable, Sendable {
         case .memoryReply: SpoofP2PTransportClientFactory(network: network, finish: .reply)
         case .tcpIPv6: IPv6TCPP2PTransportClientFactory(addresses: .listed(["::1"]))
         case .tcpIPv4: IPv6TCPP2PTransportClientFactory(addresses: .listed(["127.0.0.1"]))
+        #if WebRTC
+            case .webrtc: WebRTCP2PTransportClientFactory(addresses: .listed(["127.0.0.1"]))
+        #endif
         }
     }
 }
@@ -47,6 +55,8 @@ final class P2PHandler: CypherMessengerEventHandler {
         var isHolding = false
         /// Nil for the default.
         var accepts: Bool?
+        /// The mode of all chats.
+        var mode = P2PSettings.Mode.direct
         var deviceRequests = 0
     }
 
@@ -62,6 +72,7 @@ final class P2PHandler: CypherMessengerEventHandler {
             return state.accepts ?? request.isUsedChat
         }
     }
+    func p2pMode(with username: Username) async -> P2PSettings.Mode { state.withLock { $0.mode } }
     func onP2PClientOpen(_ client: P2PClient, messenger: CypherMessenger) async {
         state.withLock { $0.opened.append(client) }
     }

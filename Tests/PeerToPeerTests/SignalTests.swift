@@ -19,7 +19,7 @@ import Testing
             P2PSignal(
                 connection: id, transport: "t",
                 kind: .packet(
-                    text: longest, metadata: P2PMetadata(), secret: [UInt8](repeating: 1, count: 32))),
+                    text: longest, metadata: P2PMetadata(), secret: [UInt8](repeating: 1, count: 32)), instead: id),
         ]
     }
 
@@ -49,6 +49,12 @@ import Testing
             (#""metadata":"{}""#, #""metadata":{}"#),
         ] where good.contains(part) {
             #expect(P2PSignal(good.replacing(part, with: other)) == nil, "\(other)")
+        }
+        let instead = try signals()[3].text
+        #expect(P2PSignal(instead)?.instead == P2PSignal(instead)?.connection)
+        for other in [#""instead":"""#, #""instead":"AAEC""#, #""instead":"*""#, #""instead":1"#] {
+            let text = instead.replacing(#""instead":"AAECAwQFBgcICQoLDA0ODw""#, with: other)
+            #expect(text != instead && P2PSignal(text) == nil, "\(other)")
         }
         let long = String(repeating: "a", count: P2PSettings.magicPacketLimit + 1)
         #expect(P2PSignal(good.replacing(#""text":"""#, with: #""text":"\#(long)""#)) == nil)

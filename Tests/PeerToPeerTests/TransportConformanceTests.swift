@@ -38,6 +38,25 @@ import Testing
         await end(one, other)
     }
 
+    /// What is sent at once, if the transport can, keeps the order with what waits.
+    @Test(arguments: TransportKind.allCases) func packetsSentAtOnceKeepTheOrder(_ kind: TransportKind) async throws {
+        let (one, other) = try await pair(kind).connect()
+        let recorder = Recorder()
+        other.delegate = recorder
+        #expect(!one.sendAtOnce([]) && !one.sendAtOnce([UInt8](repeating: 1, count: P2PSettings.packetLimit + 1)))
+        let packets = (0..<300).map { [UInt8](repeating: UInt8($0 % 251), count: $0 % 7 == 0 ? 50_000 : 1 + $0) }
+        var atOnce = 0
+        for packet in packets {
+            if one.sendAtOnce(packet) { atOnce += 1 } else { try await one.sendMessage(packet) }
+        }
+        if case .tcpIPv6 = kind { #expect(atOnce > 0) }
+        try await one.disconnect()
+        try await eventuallyAsync("the end has come") { recorder.events.closed == 1 }
+        #expect(recorder.events.packets == packets)
+        #expect(!one.sendAtOnce([1]))
+        await end(other)
+    }
+
     @Test(arguments: TransportKind.allCases) func packetsWaitForTheDelegate(_ kind: TransportKind) async throws {
         let (one, other) = try await pair(kind).connect()
         for number in 0..<20 { try await one.sendMessage([UInt8(number)]) }

@@ -2,10 +2,11 @@ import Devices
 import DoubleRatchet
 import QRCode
 import TestKit
+import TestThreads
 import Testing
 
 /// The URI of a contact card as a QR code, as zbar reads it.
-@Suite struct CardTests {
+@Suite(.blocking) struct CardTests {
     @Test(arguments: ["a", "alice", "b\u{F6}b \u{1F44D}", "someone.with.a.long.name@mail.example.org"])
     func aCardIsReadBackFromItsCode(_ name: String) throws {
         var random = SeededGenerator(seed: UInt64(name.utf8.count))

@@ -7,10 +7,11 @@ import RequestQueueAsyncHTTP
 import RequestQueueClient
 import SQLiteQueue
 import TestKit
+import TestThreads
 import Testing
 
 /// The whole queue is killed again and again while it appends and sends, over a network, from a store on disk.
-@Suite(.serialized) struct QueueKillTests {
+@Suite(.blocking, .serialized) struct QueueKillTests {
     private static let rounds = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 15 : 300
 
     @Test(arguments: [1, 30] as [Int64])

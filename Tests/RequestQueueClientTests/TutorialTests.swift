@@ -3,10 +3,11 @@ import Glibc
 import PeerKit
 import Synchronization
 import TestKit
+import TestThreads
 import Testing
 
 /// The tutorial of the library for applications: its application is killed, and its code stands in the article.
-@Suite struct TutorialTests {
+@Suite(.blocking) struct TutorialTests {
     private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 

@@ -1,10 +1,11 @@
 import PeerKit
 import SQLiteQueue
 import TestKit
+import TestThreads
 import Testing
 
 /// The catalogue of the library has one line of code.
-@Suite struct CataloguePageTests {
+@Suite(.blocking) struct CataloguePageTests {
     @Test func theLineOfThePageCompiles() throws {
         let scratch = try ScratchDirectory()
         let folder = scratch.path

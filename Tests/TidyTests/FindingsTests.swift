@@ -1,8 +1,9 @@
 import Foundation
+import TestThreads
 import Testing
 
 /// `Tests/FINDINGS.md` names the test of each finding; a test that is renamed or removed must not leave a row behind.
-@Suite struct FindingsTests {
+@Suite(.blocking) struct FindingsTests {
     /// The rows of the page: the cells between the bars.
     static func rows() throws -> [[String]] {
         let page = try String(contentsOf: TidyTests.root.appending(path: "Tests/FINDINGS.md"), encoding: .utf8)

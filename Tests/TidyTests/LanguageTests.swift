@@ -1,8 +1,9 @@
 import Foundation
+import TestThreads
 import Testing
 
 /// Words of a private dialect that stood in comments and documents once. Each has a term that readers know.
-@Suite struct LanguageTests {
+@Suite(.blocking) struct LanguageTests {
     /// Whole words, with what to write instead.
     private static let words: [(word: String, instead: String)] = [
         ("whoever", "name the component or the person that acts"),

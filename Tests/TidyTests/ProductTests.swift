@@ -1,8 +1,9 @@
 import Foundation
+import TestThreads
 import Testing
 
 /// The package as apps depend on it: its manifest, and what SwiftPM resolves for an app that links one product.
-@Suite struct ProductTests {
+@Suite(.blocking) struct ProductTests {
     private static let manifest = try? String(
         contentsOf: TidyTests.root.appending(path: "Package.swift"), encoding: .utf8)
     private static let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
@@ -65,6 +66,20 @@ import Testing
             }
         }
         #expect(users >= 4)
+    }
+
+    /// Without its trait, which no other one enables, the package builds where GStreamer is not installed.
+    @Test func onlyTheTraitReachesGStreamer() throws {
+        let lines = try #require(Self.manifest).split(separator: "\n")
+        let users = lines.filter { $0.contains(#""CGStreamer""#) && !$0.contains("pkgConfig:") }
+        #expect(users.count == 1)
+        for line in users + lines.filter({ $0.contains("PAWL_WEBRTC") || $0.contains("gstsdp") }) {
+            #expect(line.contains(#".when(traits: ["WebRTC"])"#), "\(line)")
+        }
+        #expect(!lines.contains { $0.contains("enabledTraits") && $0.contains(#""WebRTC"]"#) })
+        let importers = TidyTests.files("Sources").filter { TidyTests.imports($0.text).contains("CWebRTC") }
+        #expect(importers.count == 1)
+        for file in importers { #expect(file.text.hasPrefix("#if WebRTC\n"), "\(file.name)") }
     }
 
     // MARK: Apps

@@ -1,8 +1,9 @@
 import Foundation
+import TestThreads
 import Testing
 
 /// The house rules that a compiler does not check.
-@Suite struct TidyTests {
+@Suite(.blocking) struct TidyTests {
     static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
@@ -92,6 +93,16 @@ import Testing
         for file in Self.files("Tests/PeerTests") + Self.files("Tests/PeerKitTests") where file.text.contains("@Test") {
             let suites = file.text.split(separator: "\n").filter { $0.hasPrefix("@Suite") }
             #expect(!suites.isEmpty && suites.allSatisfy { $0.contains(".blocking") }, "\(file.name)")
+        }
+    }
+
+    /// So do tests that wait for a process or sleep without suspending. Swift's pool has two threads on two cores: two
+    /// such tests stop all others.
+    @Test func testsThatBlockRunOnThreadsOfTheirOwn() {
+        let blocks = /ChildProcess|ChatBackendProcess|Catalogue\(|waitUntilExit|Thread\.sleep|try eventually\(/
+        for file in Self.files("Tests") where file.text.contains("@Test") && file.text.contains(blocks) {
+            let isMarked = file.text.contains(/\.blocking\b|blocking \{|detachNewThread|CommitThread/)
+            #expect(isMarked, "\(file.name) blocks Swift's pool")
         }
     }
 

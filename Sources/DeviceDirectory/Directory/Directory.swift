@@ -12,6 +12,8 @@ import Synchronization
 package struct DirectoryAccount {
     package var deviceList: DeviceList
     package var devices: [DeviceID: PublishedDevice] = [:]
+    /// The one-time prekeys of the devices that were handed out last.
+    var handOuts: [DeviceID: HandOuts] = [:]
     /// Whether an operator has blocked the account's devices.
     package var isBlocked = false
     /// When a client last proved a device, in milliseconds since 1970.
@@ -19,6 +21,11 @@ package struct DirectoryAccount {
 }
 
 extension DirectoryAccount {
+    fileprivate mutating func removeDevice(_ id: DeviceID) {
+        devices[id] = nil
+        handOuts[id] = nil
+    }
+
     /// Reads a row of ``RecordKind/directoryAccount``: blocked (1), proven at (8), device list.
     fileprivate init(row: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(row)
@@ -30,7 +37,7 @@ extension DirectoryAccount {
 
 /// What a gateway knows of published devices.
 package struct Directory {
-    /// Ours: accounts with devices; some 6 KB each.
+    /// Ours: accounts with devices; some 8 KB each.
     static let accountLimit = 50_000
 
     package private(set) var accounts: [AccountID: DirectoryAccount] = [:]
@@ -44,9 +51,10 @@ package struct Directory {
                 accounts[AccountID(text: row.name)] = try DirectoryAccount(row: row.value)
             }
             for row in try store.records(.directoryDevice) {
-                let (account, device) = try Self.published(row)
+                let (account, device, handOuts) = try Self.published(row)
                 guard accounts[account] != nil else { continue }
                 accounts[account]?.devices[device.id] = device
+                accounts[account]?.handOuts[device.id] = handOuts
                 owners[device.id] = account
             }
         } catch let error as StoreError {
@@ -73,9 +81,10 @@ package struct Directory {
         // Every published device is in the device list of its account.
         for listed in entry.deviceList.current {
             guard let stored = try? store.record(.directoryDevice, name: Self.name(listed.id)),
-                let (owner, device) = try? Self.published(stored), owner == account
+                let (owner, device, handOuts) = try? Self.published(stored), owner == account
             else { continue }
             entry.devices[device.id] = device
+            entry.handOuts[device.id] = handOuts
         }
         replace(account, by: entry)
     }
@@ -121,10 +130,14 @@ package struct Directory {
             remove(owner.isVerified ? device.id : nil, of: owner, &changes)
         }
         for id in new.devices.keys where new.deviceList.identity(of: id) == nil {
-            new.devices[id] = nil
+            new.removeDevice(id)
             changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
         }
         new.provenAt = now.wall
+        var device = device
+        // A device that proves itself again keeps its prekeys here, and brings back none that was handed out.
+        if device.oneTime.isEmpty { device.oneTime = new.devices[device.id]?.oneTime ?? [] }
+        if let handOuts = new.handOuts[device.id] { device.oneTime.removeAll { handOuts.contains($0) } }
         new.devices[device.id] = device
         put(new, account, &changes)
         changes.append(row(device, account))
@@ -144,8 +157,13 @@ package struct Directory {
         _ keys: [OneTimePreKey.Public], of id: DeviceID, _ account: AccountID, _ changes: inout [StoreChange]
     ) throws(Refusal) -> Int {
         guard var device = accounts[account]?.devices[id] else { throw Refusal("this device is not published") }
-        let known = Set(device.oneTime)
-        device.oneTime += keys.filter { !known.contains($0) }
+        // A call that is repeated because its answer was lost brings back no prekey that was handed out meanwhile.
+        let handOuts = accounts[account]?.handOuts[id] ?? HandOuts()
+        let new = keys.filter { !handOuts.contains($0) }
+        // Of two prekeys with one number the device has the later one: it was set back to an earlier state.
+        let numbers = Set(new.map(\.id))
+        device.oneTime.removeAll { numbers.contains($0.id) }
+        device.oneTime += new
         device.oneTime = Array(device.oneTime.suffix(PublishedDevice.oneTimeLimit))
         accounts[account]?.devices[id] = device
         changes.append(row(device, account))
@@ -161,26 +179,34 @@ package struct Directory {
         }
         entry.deviceList = deviceList
         for id in entry.devices.keys where deviceList.identity(of: id) == nil {
-            entry.devices[id] = nil
+            entry.removeDevice(id)
             changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
         }
         put(entry, account, &changes)
     }
 
-    /// The keys to begin sessions with; one one-time prekey of each device is used up.
+    /// The keys to begin sessions with. One one-time prekey of each device is used up, unless the asking account has had
+    /// its share of them; see ``HandOuts``.
     ///
     /// - Returns: nil if the account has no usable devices; else its entry, and the devices that need more prekeys.
     package mutating func bundles(
-        of account: AccountID, _ changes: inout [StoreChange]
+        of account: AccountID, for asker: AccountID, now: Timestamp, _ changes: inout [StoreChange]
     ) -> (entry: DirectoryEntry, low: [DeviceID])? {
         guard let entry = accounts[account], !entry.isBlocked, !entry.devices.isEmpty else { return nil }
         var handedOut: [PublishedDevice] = []
         var low: [DeviceID] = []
         for listed in entry.deviceList.current {
             guard var device = entry.devices[listed.id] else { continue }
-            let one = device.oneTime.isEmpty ? [] : [device.oneTime.removeFirst()]
-            accounts[account]?.devices[listed.id] = device
-            changes.append(row(device, account))
+            var handOuts = entry.handOuts[listed.id] ?? HandOuts()
+            var one: [OneTimePreKey.Public] = []
+            if !device.oneTime.isEmpty, handOuts.allows(asker, now) {
+                let key = device.oneTime.removeFirst()
+                handOuts.append(key, for: asker, now)
+                accounts[account]?.devices[listed.id] = device
+                accounts[account]?.handOuts[listed.id] = handOuts
+                changes.append(row(device, account))
+                one = [key]
+            }
             if device.oneTime.count < PublishedDevice.lowWatermark { low.append(listed.id) }
             handedOut.append(PublishedDevice(id: listed.id, bundle: device.bundle, oneTime: one))
         }
@@ -199,7 +225,7 @@ package struct Directory {
     package mutating func remove(_ id: DeviceID?, of account: AccountID, _ changes: inout [StoreChange]) {
         guard var entry = accounts[account] else { return }
         for device in entry.devices.keys where id == nil || id == device {
-            entry.devices[device] = nil
+            entry.removeDevice(device)
             changes.append(.removeRecord(.directoryDevice, name: Self.name(device)))
         }
         guard entry.devices.isEmpty, !entry.isBlocked else { return put(entry, account, &changes) }
@@ -228,16 +254,17 @@ package struct Directory {
         var value: [UInt8] = []
         value.append(field: Array(account.text.utf8))
         value += device.bytes
+        value += accounts[account]?.handOuts[device.id]?.bytes ?? []
         return .putRecord(RecordRow(kind: .directoryDevice, name: Self.name(device.id), value: value))
     }
 
-    /// Reads a row of ``RecordKind/directoryDevice``: account (2 + n), device.
+    /// Reads a row of ``RecordKind/directoryDevice``: account (2 + n), device, ``HandOuts``.
     private static func published(_ row: RecordRow) throws(EnvelopeError) -> (
-        account: AccountID, device: PublishedDevice
+        account: AccountID, device: PublishedDevice, handOuts: HandOuts
     ) {
         var cursor = ByteCursor(row.value)
         let account = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
-        return (account, try PublishedDevice(&cursor))
+        return (account, try PublishedDevice(&cursor), try HandOuts(&cursor))
     }
 
     package static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }
@@ -255,7 +282,7 @@ extension RecordRow {
         device.oneTime = []
         var output: [UInt8] = []
         output.append(field: account)
-        return RecordRow(kind: kind, name: name, value: output + device.bytes)
+        return RecordRow(kind: kind, name: name, value: output + device.bytes + cursor.rest())
     }
 }
 

@@ -14,6 +14,7 @@ package import StorePort
 package struct DirectoryJob: Sendable {
     package enum Request: Sendable {
         case publish(DeviceList, PublishedDevice, signature: [UInt8], nonce: [UInt8])
+        /// The keys of an account to begin sessions with; ``DirectoryJob/account`` asks for them.
         case find(AccountID, connections: [ConnectionID])
         /// The list of an account alone; no prekey is used up.
         case show(AccountID)
@@ -170,10 +171,13 @@ package final class GatewayDirectory {
                             at: now.wall, actor: job.account.name, action: "devices",
                             detail: "started again: the keys are not those of before")))
             }
-            return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
+            let stored = directory.accounts[job.account]?.devices[device.id]
+            return .proven(id: job.id, device.id, oneTime: stored?.oneTime.count ?? 0)
         case .find(let account, let connections):
             show(account, &unit)
-            guard let (entry, low) = directory.bundles(of: account, &unit.changes) else {
+            guard
+                let (entry, low) = directory.bundles(of: account, for: job.account, now: now, &unit.changes)
+            else {
                 return .directory(id: job.id, .found(.legacy))
             }
             if !low.isEmpty {

@@ -6,7 +6,8 @@ package import Envelope
 
 /// The public keys of one device in the directory.
 package struct PublishedDevice: Equatable, Sendable {
-    /// Ours: one-time prekeys of one device. After these are used up, sessions begin with the last-resort prekey.
+    /// Ours: one-time prekeys of one device. After these are used up, sessions begin with the last-resort prekey. See
+    /// ``HandOuts`` for the share of one asking account.
     package static let oneTimeLimit = 100
     /// Ours: a device with fewer one-time prekeys is asked for more.
     package static let lowWatermark = 20

@@ -101,6 +101,10 @@ package struct MailJob: Sendable {
         /// What a messenger publishes for its account.
         case publishConfig([UInt8])
         case readConfig(AccountID)
+        /// The token under which the operator's push hook knows the device; nil for none.
+        case setPushToken(String?)
+        /// The hook does not know this token any more.
+        case dropPushToken(String)
     }
 
     package var connection: ConnectionID
@@ -128,7 +132,8 @@ package struct MailJob: Sendable {
     package var owner: AccountID? {
         switch request {
         case .post, .receipt: nil
-        case .register, .fetch, .acknowledge, .publish, .read, .remove, .publishConfig: account
+        case .register, .fetch, .acknowledge, .publish, .read, .remove, .publishConfig, .setPushToken, .dropPushToken:
+            account
         case .readConfig(let account): account
         }
     }

@@ -84,6 +84,12 @@ extension MailHolding {
                 throw MailRefusal.notFound
             }
             return .config(config)
+        case .setPushToken(let token):
+            mailboxes.setPushToken(token, of: own, &changes)
+            return .done
+        case .dropPushToken(let token):
+            if mailboxes.pushTokens.all[own] == token { mailboxes.setPushToken(nil, of: own, &changes) }
+            return .done
         }
     }
 

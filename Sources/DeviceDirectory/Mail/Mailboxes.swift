@@ -7,7 +7,6 @@
 //     sharedCiphertext  NUMBER            -> the ciphertext that several entries share
 //     blob              ID                -> owner (2 + n), bytes
 
-import Crypto
 package import Envelope
 package import Protection
 package import StorePort
@@ -97,10 +96,12 @@ package struct Mailboxes {
     /// When entries are next checked for their age, in monotonic nanoseconds.
     private var prunesAt: Int64 = 0
     package private(set) var blobs: PublishedBlobs
+    package private(set) var pushTokens: PushTokens
 
     /// - Throws: ``StoreError/corrupt(_:)``.
     package init(store: any Store) throws(StoreError) {
         blobs = try PublishedBlobs(store: store)
+        pushTokens = try PushTokens(store: store)
         for row in try store.records(.mailbox) {
             guard let device = Self.device(row.name) else { throw Self.damaged }
             boxes[device, default: Box()].raise(to: row)
@@ -133,7 +134,7 @@ package struct Mailboxes {
     private static let damaged = StoreError.corrupt(
         "A mailbox entry in the store is damaged. Bring back a backup: pawl restore FILE.")
 
-    private static func device(_ name: String) -> DeviceID? { UInt64(name, radix: 16).map(DeviceID.init) }
+    static func device(_ name: String) -> DeviceID? { UInt64(name, radix: 16).map(DeviceID.init) }
 
     /// The parts of ``name(_:_:)``; nil if it is no such name.
     private static func entry(_ name: String) -> (device: DeviceID, sequence: UInt64)? {
@@ -186,6 +187,7 @@ package struct Mailboxes {
             guard let device = Self.device(name) else { return }
             sent[device] = row.map { Self.digests($0.value) }
         case .blob: blobs.restore(name, row?.value)
+        case .pushToken: pushTokens.restore(name, row?.value)
         case .mailbox:
             // Numbers of a mailbox only rise, also if the mailbox was removed from memory.
             if let device = Self.device(name), let row { boxes[device, default: Box()].raise(to: row) }
@@ -221,18 +223,14 @@ package struct Mailboxes {
 
     // MARK: Posting
 
-    private static func digest(_ id: String) -> UInt64 {
-        SHA256.hash(data: Array(id.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
-    }
-
     /// Whether a device has used this id lately.
     package func isRepeated(_ id: String, by device: DeviceID) -> Bool {
-        sent[device]?.contains(Self.digest(id)) == true
+        sent[device]?.contains(UInt64(digestOf: id)) == true
     }
 
     /// Stores the id of a call, in the transaction that stores its entries.
     package mutating func note(_ id: String, by device: DeviceID, _ changes: inout [StoreChange]) {
-        let ids = (sent[device] ?? []).suffix(Self.idMemory - 1) + [Self.digest(id)]
+        let ids = (sent[device] ?? []).suffix(Self.idMemory - 1) + [UInt64(digestOf: id)]
         sent[device] = Array(ids)
         var value: [UInt8] = []
         for id in ids { value.append(bigEndian: id) }
@@ -331,6 +329,7 @@ package struct Mailboxes {
                 remove(from: device, &changes) { $0.at + Self.life < now }
             }
         }
+        pushTokens.prune(&changes, isThere: isThere)
         for device in sent.keys where !isThere(device) {
             sent[device] = nil
             changes.append(.removeRecord(.sent, name: device.name))
@@ -354,6 +353,18 @@ package struct Mailboxes {
         var value: [UInt8] = []
         value.append(bigEndian: box.last)
         changes.append(.putRecord(RecordRow(kind: .mailbox, name: device.name, value: value)))
+    }
+
+    // MARK: Push tokens
+
+    /// Sets or removes the push token of a device.
+    package mutating func setPushToken(_ token: String?, of device: DeviceID, _ changes: inout [StoreChange]) {
+        pushTokens.set(token, of: device, &changes)
+    }
+
+    /// Devices whose last entry has come at a time or later.
+    package func devices(withEntriesSince time: Int64) -> [DeviceID] {
+        boxes.filter { ($0.value.entries.last?.at ?? .min) >= time }.keys.sorted()
     }
 
     // MARK: Blobs

@@ -6,11 +6,12 @@ package import StorePort
 
 /// Sizes and owners of the published blobs; the store holds the bytes.
 package struct PublishedBlobs {
-    /// Ours: bytes of one blob, blobs and bytes of one account, bytes of all blobs.
+    /// Ours: bytes of one blob, blobs and bytes of one account, bytes of all blobs. They do not expire, because a device
+    /// that is added later reads versions of groups: an account makes one with each change of a group.
     package static let sizeLimit = 256 << 10
-    static let accountLimit = 64
-    static let accountBytes = 4 << 20
-    static let totalBytes = 256 << 20
+    static let accountLimit = 1000
+    static let accountBytes = 16 << 20
+    static let totalBytes = 1 << 30
 
     private var sizes: [String: (owner: AccountID, size: Int)] = [:]
     private var accounts: [AccountID: (count: Int, bytes: Int)] = [:]

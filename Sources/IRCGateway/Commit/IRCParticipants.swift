@@ -364,7 +364,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         case .preKey, .ownDevices, .peer, .senderKey:
             if case .sidecar(let own) = role { own.restore(kind, name: name, from: store) }
         case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .hold, .network, .policyWithRooms, .chat,
-            .chatMessage, .chatIndex, .chatWaiting, .chatTimer, .chatGroup, .publishedConfig:
+            .chatMessage, .chatIndex, .chatWaiting, .chatTimer, .chatGroup, .publishedConfig, .pushToken:
             break
         }
     }

@@ -3,7 +3,6 @@
 import CommitLoop
 import DeviceSessions
 import Devices
-import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
@@ -84,12 +83,9 @@ extension IRCParticipants {
             if !isOwn, !job.senders.contains(peer.name) { remember(alias: job.sourceName, of: peer.name, &unit) }
         }
         if case .changed = event { return opened }
-        let session = try Session.initiate(
-            identity: own.device.identity, with: introduction.bundle,
-            expecting: introduction.deviceList.identity(of: envelope.sender), random: &vault.random)
-        let id = own.session(with: envelope.sender)
-        unit.shared.append(id)
-        try vault.adopt(session, as: id)
+        try own.begin(
+            with: introduction.bundle, of: envelope.sender,
+            expecting: introduction.deviceList.identity(of: envelope.sender), in: vault, &unit)
         opened.answer = .init(body: ControlMessage.ready(own.deviceList).body, device: envelope.sender)
         return opened
     }

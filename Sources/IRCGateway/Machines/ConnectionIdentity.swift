@@ -61,15 +61,9 @@ struct ConnectionIdentity {
         return (support.caseMapping.fold(String(target[name...])), String(target[..<name]))
     }
 
-    /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.
-    ///
-    /// Nicks may change while a message waits, so the longest possible nicks count.
+    /// The number of bytes for the text of a line that the backend relays.
     func lineCapacity(verb: String, target: String) -> Int {
-        let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
-        // RFC 2812 and current servers: a user name of at most 20 bytes, a host of at most 64.
-        let source = max(nickLength + 1 + 20 + 1 + 64, sourceLength)
-        let targetLength = max(target.utf8.count, support.nickLength)
-        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
+        support.lineCapacity(verb: verb, target: target, nick: nick, sourceLength: sourceLength)
     }
 
     /// The backend uses this nick for the connection from now on.

@@ -37,6 +37,8 @@ package enum JSONJob: Sendable {
     indirect case directory(DirectoryJob)
     /// A call about mailboxes or blobs.
     indirect case mail(MailJob)
+    /// A call about the signalling of calls between devices without keys.
+    indirect case callRelay(CallRelayJob)
     /// Changes that need no reply.
     case record([StoreChange])
     /// Time has passed.
@@ -46,7 +48,7 @@ package enum JSONJob: Sendable {
     package var isAnswered: Bool {
         switch self {
         case .protect, .refused, .reset, .record, .tick, .queue, .wake: false
-        case .seal, .find, .write, .open, .challenge, .directory, .mail: true
+        case .seal, .find, .write, .open, .challenge, .directory, .mail, .callRelay: true
         }
     }
 
@@ -73,6 +75,7 @@ package enum JSONReply: DirectoryReply {
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
     indirect case mail(id: UInt32, MailAnswer)
+    indirect case callRelay(id: UInt32, CallRelayAnswer)
 }
 
 extension JSONReply {
@@ -88,6 +91,7 @@ extension JSONReply {
         case .directory: "directory"
         case .proven: "proven"
         case .mail: "mail"
+        case .callRelay: "relay"
         }
     }
 }

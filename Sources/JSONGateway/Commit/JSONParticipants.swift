@@ -1,11 +1,13 @@
 // The participants of a JSON gateway's transactions: the vault, the queue of writes, the directory of people's own
 // devices, and their mailboxes. Each job is passed to the part that does it.
 
+import CallSignalling
 package import CommitLoop
 package import DeviceDirectory
 package import Devices
 package import DoubleRatchet
 package import Envelope
+import JSONCodec
 package import Outbox
 package import Protection
 package import RequestQueue
@@ -33,8 +35,16 @@ package struct JSONParticipants {
     var discarded: Set<RequestToken> = []
     /// When the queue last said that it has something to do next, in milliseconds of uptime.
     var announcedWake: Int64?
+    /// Ours: waiting calls of one device, and of an account that waits for calls on its devices.
+    private static var waitersOfDevice: Int { 4 }
+    private static var waitersOfAccount: Int { 16 }
     /// The calls that wait for mailbox entries.
-    var mailWaiters = MailWaiters()
+    var mailWaiters = MailWaiters<DeviceID>(limit: waitersOfDevice)
+    /// Signalling between devices without keys. In memory only, so a failed commit changes nothing about it.
+    var callRelay = CallRelay<JSONFragment>()
+    /// The notices for devices that are not connected; nil without a push hook.
+    private let push: PushNotices?
+    var relayWaiters = MailWaiters<String>(limit: waitersOfAccount)
     /// Warnings for the operator, found when the store was opened.
     package var warnings: [String] { directory.warnings }
 
@@ -48,7 +58,7 @@ package struct JSONParticipants {
         network: String, carrier: Carrier = .json, sealer: StorageSealer, store: any Store, latches: LatchTable,
         traces: RequestTraces = RequestTraces(), writes: WriteTables, queue settings: QueueMachine.Settings,
         historyRetention: Int64, held: [AccountID] = [], now: Timestamp, random: some RandomSource,
-        directory: DirectoryCache = DirectoryCache(), changes: inout [StoreChange]
+        directory: DirectoryCache = DirectoryCache(), push: PushNotices? = nil, changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
@@ -57,6 +67,9 @@ package struct JSONParticipants {
             contents: contents, ended: &ended)
         vault.historyRetention = historyRetention
         mailboxes = try Mailboxes(store: vault.store)
+        self.push = push
+        for (device, token) in mailboxes.pushTokens.all { push?.setToken(token, of: device) }
+        push?.wait(mailboxes.devices(withEntriesSince: now.wall - PushQueue.life), now: now.monotonic)
         messageIDs = IDSequence(vault.sharding, after: contents.highestMessage)
         self.traces = traces
         self.writes = writes
@@ -91,7 +104,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
             return .shard(sharding.shard(of: conversation))
         case .directory(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
         case .mail(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
-        case .challenge: return .unsharded
+        case .challenge, .callRelay: return .unsharded
         // Why each touches several shards, and the units into which it divides if the store has several owners:
         // - A lookup knows the key of a write only, and writes nothing. The shard of the key's first request could be part
         //   of the key's row in the account's shard; then a lookup is one unit there and one in the request's shard.
@@ -115,6 +128,8 @@ extension JSONParticipants: VaultHolding, MailHolding {
             return [.init(connection: job.connection, reply: .queued(job.token, refusal))]
         case .directory(let job): return [failure(of: job)]
         case .mail(let job): return [.init(connection: job.connection, reply: .mail(id: job.id, .refused(.store)))]
+        case .callRelay(let job):
+            return [.init(connection: job.connection, reply: .callRelay(id: job.id, .unavailable))]
         case .refused, .protect, .reset, .challenge, .find, .open, .queue, .wake, .record, .tick: return []
         }
     }
@@ -126,7 +141,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
         // An event may end requests, and one that ends here must not be one that the earlier batch has queued or leased:
         // the queue could not undo that.
         case .queue, .wake: .none
-        case .refused, .protect, .reset, .challenge, .directory, .mail, .tick: .none
+        case .refused, .protect, .reset, .challenge, .directory, .mail, .callRelay, .tick: .none
         }
     }
 
@@ -148,10 +163,20 @@ extension JSONParticipants: VaultHolding, MailHolding {
             let answer = mail(job, now, &unit)
             unit.reply = (job.connection, .mail(id: job.id, answer))
             waitForMail(job, answer, &unit)
+            notePush(job, answer, now, &unit)
+        case .callRelay(let job): callRelay(job, now, &unit)
         case .record(let records): unit.changes = records
         case .tick:
             vault.pruneKeys(now, &unit.changes)
+            let tokens = mailboxes.pushTokens.all
             pruneMail(now, &unit)
+            if mailboxes.pushTokens.all.count < tokens.count {
+                for device in tokens.keys where mailboxes.pushTokens.all[device] == nil {
+                    push?.setToken(nil, of: device)
+                }
+            }
+            let accounts = callRelay.prune(now)
+            wake(callsOf: accounts, &unit)
         }
     }
 
@@ -210,7 +235,8 @@ extension JSONParticipants: VaultHolding, MailHolding {
         let store = store
         switch kind {
         case .directoryAccount, .directoryDevice: directory.restore(kind, name: name, from: store)
-        case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: mailboxes.restore(kind, name: name, from: store)
+        case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .pushToken:
+            mailboxes.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms, .chat, .chatMessage,
             .chatIndex, .chatWaiting, .chatTimer, .chatGroup, .publishedConfig:
             break
@@ -230,12 +256,68 @@ extension JSONParticipants: VaultHolding, MailHolding {
         }
     }
 
+    /// Tells the push queue what waits for devices, and what they have fetched.
+    private func notePush(_ job: MailJob, _ answer: MailAnswer, _ now: Timestamp, _ unit: inout Unit) {
+        guard let push else { return }
+        let tokens = mailboxes.pushTokens.all
+        switch (job.request, answer) {
+        case (.post(_, let recipients, _), .accepted):
+            let devices = recipients.map(\.device).filter { tokens[$0] != nil }
+            guard !devices.isEmpty else { return }
+            unit.onCommit { _, _, _ in push.wait(devices, now: now.monotonic) }
+        case (.register, .accepted):
+            let devices = (directory[job.account]?.devices.keys.map(\.self) ?? []).filter { tokens[$0] != nil }
+            unit.onCommit { _, _, _ in push.wait(devices, now: now.monotonic) }
+        case (.fetch, .entries): job.device.map { push.fetched($0) }
+        case (.setPushToken(let token), .done):
+            guard let device = job.device else { return }
+            unit.onCommit { _, _, _ in push.setToken(token, of: device) }
+        case (.dropPushToken, .done):
+            guard let device = job.device, tokens[device] == nil else { return }
+            unit.onCommit { _, _, _ in push.setToken(nil, of: device) }
+        default: break
+        }
+    }
+
     private func wake(_ devices: [DeviceID], _ unit: inout Unit) {
         guard mailWaiters.holds(devices) else { return }
         unit.onCommit { state, replies, _ in
             replies += state.mailWaiters.take(devices).map { waiter in
                 AddressedReply(
                     connection: waiter.connection, reply: .mail(id: waiter.call, .entries([], more: true)))
+            }
+        }
+    }
+
+    // MARK: Calls between devices without keys
+
+    private mutating func callRelay(_ job: CallRelayJob, _ now: Timestamp, _ unit: inout Unit) {
+        let answer: CallRelayAnswer
+        switch job.request {
+        case .post(let message):
+            do throws(CallRelayRefusal) {
+                let accounts = try callRelay.post(message, from: job.device, now: now)
+                wake(callsOf: accounts, &unit)
+                answer = .accepted
+            } catch {
+                answer = .refused(error)
+            }
+        case .fetch(let after, let waits):
+            let page = callRelay.entries(for: job.device, after: after, now: now)
+            if waits, page.entries.isEmpty { relayWaiters.add(job.connection, job.id, for: job.device.account) }
+            answer = .entries(page.entries, more: page.more)
+        }
+        unit.reply = (job.connection, .callRelay(id: job.id, answer))
+        // It depends on nothing in the store.
+        unit.failure = unit.reply
+    }
+
+    private func wake(callsOf accounts: Set<String>, _ unit: inout Unit) {
+        guard relayWaiters.holds(accounts) else { return }
+        unit.onCommit { state, replies, _ in
+            replies += state.relayWaiters.take(accounts.sorted()).map { waiter in
+                AddressedReply(
+                    connection: waiter.connection, reply: .callRelay(id: waiter.call, .entries([], more: true)))
             }
         }
     }

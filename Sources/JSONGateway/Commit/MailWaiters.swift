@@ -1,31 +1,32 @@
-// The calls that wait until entries come into the mailbox of a device.
+// The calls that wait until entries come: into the mailbox of a device, or for the calls of an account.
 
 import Envelope
 import Protection
 
-/// Waiting calls, by device. In memory only: a call also ends by itself, so none has to be found again.
-struct MailWaiters {
+/// Waiting calls, by device or account. In memory only: a call also ends by itself, so none has to be found again.
+struct MailWaiters<Owner: Hashable & Sendable> {
     struct Waiter: Equatable {
         var connection: ConnectionID
         /// The number of the call on its connection.
         var call: UInt32
     }
 
-    /// Ours: waiting calls of one device. A new call takes the place of the oldest one, whose client may have ended.
-    static let deviceLimit = 4
+    /// Waiting calls of one owner. A new call takes the place of the oldest one, whose client may have ended.
+    private let limit: Int
+    private var waiters: [Owner: [Waiter]] = [:]
 
-    private var waiters: [DeviceID: [Waiter]] = [:]
+    init(limit: Int) { self.limit = limit }
 
-    mutating func add(_ connection: ConnectionID, _ call: UInt32, for device: DeviceID) {
-        let others = (waiters[device] ?? []).suffix(Self.deviceLimit - 1)
-        waiters[device] = others + [Waiter(connection: connection, call: call)]
+    mutating func add(_ connection: ConnectionID, _ call: UInt32, for owner: Owner) {
+        let others = (waiters[owner] ?? []).suffix(limit - 1)
+        waiters[owner] = others + [Waiter(connection: connection, call: call)]
     }
 
-    /// Whether calls wait for one of some devices.
-    func holds(_ devices: [DeviceID]) -> Bool { devices.contains { waiters[$0] != nil } }
+    /// Whether calls wait for one of some owners.
+    func holds(_ owners: some Sequence<Owner>) -> Bool { owners.contains { waiters[$0] != nil } }
 
-    /// Removes and returns the calls that wait for some devices.
-    mutating func take(_ devices: [DeviceID]) -> [Waiter] {
-        devices.flatMap { waiters.removeValue(forKey: $0) ?? [] }
+    /// Removes and returns the calls that wait for some owners.
+    mutating func take(_ owners: some Sequence<Owner>) -> [Waiter] {
+        owners.flatMap { waiters.removeValue(forKey: $0) ?? [] }
     }
 }

@@ -26,7 +26,7 @@ extension QueuedWrite {
         config.deduplicate = false
         return NewRequest(
             config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
-            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key?.name, metadata: Array(mark.utf8))
+            identifiers: remoteID?.stored, idempotencyKey: key?.name, metadata: Array(mark.utf8))
     }
 
     /// The target, split at references to messages that may not have a backend id yet.

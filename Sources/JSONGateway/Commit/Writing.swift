@@ -154,10 +154,10 @@ extension JSONParticipants {
         do {
             let job = SealMessageJob(
                 connection: Self.sender, ticket: 0, sender: write.account, conversation: text.conversation,
-                plaintext: text.plaintext)
+                plaintext: text.plaintext, maximumLength: text.message.found.shape.longestEnvelope)
             sealed = try seal(job, nextMessage(job, now), now, &unit)
         } catch {
-            throw ExchangeRefusal(error as? SealFailure ?? .store)
+            throw ExchangeRefusal(error as? SealFailure ?? .store, of: text.message)
         }
         do throws(MessageFault) { write.body = try text.message.sealed(sealed.bytes) } catch {
             throw .unreadable(error)

@@ -29,7 +29,15 @@ package struct ControlAnswer: Equatable, Sendable {
         case notFound
         case full
         case unknownDevices([DeviceID])
+        case callEnded
+        case noCall
+        case otherDevice
+        case outOfOrder(next: Int)
         case notStored
+        /// A relay was asked for without an upgrade to it.
+        case noUpgrade
+        /// The other device has not come to the relay.
+        case notMet
         case refused(String)
 
         /// The HTTP status. RFC 9110 section 15.
@@ -37,13 +45,16 @@ package struct ControlAnswer: Equatable, Sendable {
             switch self {
             case .notLoggedIn: 401
             case .backendUnreachable: 502
-            case .unknownCall, .notFound: 404
+            case .unknownCall, .notFound, .noCall: 404
+            case .callEnded: 410
             case .policyIsOff, .notProven: 403
             case .malformed: 400
             case .tooLong: 413
             case .tooMany, .full: 429
             case .notStored: 503
-            case .noChallenge, .refused, .unknownDevices: 409
+            case .noUpgrade: 426
+            case .notMet: 504
+            case .noChallenge, .refused, .unknownDevices, .otherDevice, .outOfOrder: 409
             }
         }
 
@@ -62,7 +73,13 @@ package struct ControlAnswer: Equatable, Sendable {
             case .notFound: "pawl_not_found"
             case .full: "pawl_full"
             case .unknownDevices: "pawl_unknown_devices"
+            case .callEnded: "pawl_call_ended"
+            case .noCall: "pawl_no_call"
+            case .otherDevice: "pawl_other_device"
+            case .outOfOrder: "pawl_out_of_order"
             case .notStored: "pawl_not_stored"
+            case .noUpgrade: "pawl_no_upgrade"
+            case .notMet: "pawl_not_met"
             case .refused: "pawl_refused"
             }
         }
@@ -82,7 +99,13 @@ package struct ControlAnswer: Equatable, Sendable {
             case .notFound: "Nothing with this name exists."
             case .full: "The storage is full. Try again after messages were fetched or blobs removed."
             case .unknownDevices: "Not sent: the devices named are not published. Ask for the bundles again."
+            case .callEnded: "The call has ended."
+            case .noCall: "There is no such call: no offer was made, or the offer is too old."
+            case .otherDevice: "Another device of your account is in this call."
+            case .outOfOrder(let next): "An earlier message about this call is missing. Send number \(next) first."
             case .notStored: "The gateway could not store it. Try again later."
+            case .noUpgrade: "Ask for a relay with Connection: Upgrade and Upgrade: pawl-relay, over HTTP/1.1."
+            case .notMet: "The other device has not come. Try again later."
             case .refused(let reason): "Not done: \(reason)."
             }
         }
@@ -95,12 +118,14 @@ package struct ControlAnswer: Equatable, Sendable {
         if case .unknownDevices(let devices) = fault {
             members.append(("devices", .array(devices.map { .string($0.name) })))
         }
+        if case .outOfOrder(let next) = fault { members.append(("next", .integer(next))) }
         self.init(members, status: fault.status)
     }
 
     /// The answer as an HTTP response.
     package var response: (ResponseHead, ByteBuffer) {
         var head = ResponseHead(status, headers: ["Content-Type": "application/json", "Cache-Control": "no-store"])
+        if status == 426 { head.headers.add("Upgrade", HTTPExchange.relayProtocol) }
         if [429, 502, 503].contains(status) { head.headers.add("Retry-After", "5") }
         return (head, ByteBuffer(bytes: body.bytes))
     }

@@ -42,6 +42,9 @@ struct ControlBody {
         return text
     }
 
+    /// The bytes of a member; nil if it is missing.
+    func fragment(_ name: String) -> JSONFragment? { member(name).map { JSONFragment(document, $0) } }
+
     package func account(_ name: String) throws(ControlAnswer.Fault) -> AccountID {
         guard let account = ControlRoute.account(try text(name, limit: FoundMessage.nameLimit)) else {
             throw .malformed

@@ -47,7 +47,10 @@ extension ControlCaller {
             guard config.count <= PublishedConfigs.sizeLimit else { throw .tooLong }
             return .publishConfig(config)
         case .config(let account): return .readConfig(account)
-        case .challenge, .me, .publish, .devices, .bundles, .replenish, .list: throw .unknownCall
+        case .setPushToken: return .setPushToken(try ControlBody(body).text("token", limit: PushTokens.sizeLimit))
+        case .removePushToken: return .setPushToken(nil)
+        case .challenge, .me, .publish, .devices, .bundles, .replenish, .list, .relay, .postCall, .calls:
+            throw .unknownCall
         }
     }
 
@@ -78,7 +81,8 @@ extension ControlCaller {
 }
 
 extension ControlAnswer {
-    init(_ answer: MailAnswer) {
+    /// - Parameter oneTime: how many one-time prekeys of the device are left, if it needs more; in a page of messages.
+    init(_ answer: MailAnswer, oneTime: Int? = nil) {
         switch answer {
         case .accepted(let count): self.init([("accepted", .integer(count))])
         case .done: self.init([])
@@ -86,10 +90,12 @@ extension ControlAnswer {
         case .blob(let bytes): self.init([("blob", .bytes(bytes))])
         case .config(let bytes): self.init([("config", .bytes(bytes))])
         case .entries(let entries, let more):
-            self.init([
+            var members: [(name: String, value: JSONFragment)] = [
                 ("messages", .array(entries.map { Self.mailboxEntry($0.sequence, $0.mailboxEntry, $0.body) })),
                 ("more", .boolean(more)),
-            ])
+            ]
+            if let oneTime { members.append(("one_time", .integer(oneTime))) }
+            self.init(members)
         case .refused(.unknownDevices(let devices)): self.init(.unknownDevices(devices))
         case .refused(.full): self.init(.full)
         case .refused(.notFound): self.init(.notFound)

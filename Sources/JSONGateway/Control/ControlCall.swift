@@ -22,6 +22,8 @@ struct ControlCaller: Sendable {
         case answer(ControlAnswer)
         /// The participants do this job; the call waits for their reply.
         case submit(JSONJob, ControlCall)
+        /// The call waits for another device. Only for a request of its own, whose connection becomes the relay.
+        case relay(RelayCall)
     }
 
     let environment: JSONEnvironment
@@ -70,7 +72,7 @@ struct ControlCaller: Sendable {
         }
         guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
         guard let route = known else { throw .unknownCall }
-        let wait = route == .fetch ? try Self.waitingTime(query) : 0
+        let wait = route.mayWait ? try Self.waitingTime(query) : 0
         let call = ControlCall(
             caller: self, route: route, number: UInt32(truncatingIfNeeded: environment.nextTicket()),
             wait: Int64(wait) * 1_000_000_000)
@@ -100,6 +102,7 @@ struct ControlCaller: Sendable {
             guard device != nil else { throw .notProven }
             guard case .list(let deviceList) = try Self.message(body) else { throw .malformed }
             return call.directory(.list(deviceList))
+        case .postCall, .calls: return .submit(.callRelay(try callRelayJob(call, query, body)), call)
         case .config(let other):
             guard other == account || device != nil else { throw .notProven }
             return call.mail(try Self.request(route, query, body))
@@ -107,6 +110,24 @@ struct ControlCaller: Sendable {
         case .post, .fetch, .acknowledge, .receipt, .publishBlob, .blob, .removeBlob, .publishConfig:
             guard device != nil else { throw .notProven }
             return call.mail(try Self.request(route, query, body))
+        case .setPushToken:
+            guard device != nil else { throw .notProven }
+            guard environment.push != nil else { throw .refused("this gateway has no push hook") }
+            return call.mail(try Self.request(route, query, body))
+        case .removePushToken:
+            guard device != nil else { throw .notProven }
+            return call.mail(try Self.request(route, query, body))
+        case .relay(let session):
+            guard let device else { throw .notProven }
+            guard case .single(let name) = query["account"], let other = ControlRoute.account(name),
+                case .single(let number) = query["device"], number.utf8.count <= 16,
+                let otherDevice = UInt64(number, radix: 16)
+            else { throw .malformed }
+            guard environment.settings.relays.connections > 0 else { throw .unknownCall }
+            return .relay(
+                RelayCall(
+                    session: session, own: device, of: account, by: credential, other: DeviceID(otherDevice), of: other)
+            )
         }
     }
 
@@ -117,9 +138,16 @@ struct ControlCaller: Sendable {
         return message
     }
 
+    /// How many one-time prekeys of the proven device the directory has; nil without one.
+    private var oneTimeLeft: Int? { device.flatMap { environment.directory[account]?.oneTime[$0] } }
+
+    /// As ``oneTimeLeft``; nil while there are enough.
+    fileprivate var oneTimeIfLow: Int? {
+        oneTimeLeft.flatMap { $0 < PublishedDevice.lowWatermark ? $0 : nil }
+    }
+
     private var me: ControlAnswer {
-        let entry = environment.directory[account]
-        let left = device.flatMap { entry?.oneTime[$0] }
+        let left = oneTimeLeft
         return ControlAnswer([
             ("account", .string(account.name)), ("device", device.map { .string($0.name) } ?? .null),
             ("one_time", left.map(JSONFragment.integer) ?? .null),
@@ -157,8 +185,19 @@ struct ControlCall: Sendable {
 
     /// Whether the call goes on after a reply: there are no messages yet.
     func waits(after reply: JSONReply) -> Bool {
-        guard wait > 0, case .mail(id: number, .entries(let entries, more: false)) = reply else { return false }
-        return entries.isEmpty
+        guard wait > 0 else { return false }
+        return switch reply {
+        case .mail(id: number, .entries(let entries, more: false)): entries.isEmpty
+        case .callRelay(id: number, .entries(let entries, more: false)): entries.isEmpty
+        default: false
+        }
+    }
+
+    /// The answer if nothing has come in the time.
+    var emptyAnswer: ControlAnswer {
+        route == .calls
+            ? ControlAnswer(CallRelayAnswer.entries([], more: false))
+            : ControlAnswer(MailAnswer.entries([], more: false), oneTime: caller.oneTimeIfLow)
     }
 
     func mail(_ request: MailJob.Request) -> ControlCaller.Step {
@@ -179,7 +218,10 @@ struct ControlCall: Sendable {
             caller.environment.devices.prove(device, of: caller.account, by: caller.credential)
             return ControlAnswer([("device", .string(device.name)), ("one_time", .integer(oneTime))])
         case (_, .directory(id: number, let message)): return answer(message)
+        case (.fetch, .mail(id: number, let answer)):
+            return ControlAnswer(answer, oneTime: caller.oneTimeIfLow)
         case (_, .mail(id: number, let answer)): return ControlAnswer(answer)
+        case (_, .callRelay(id: number, let answer)): return ControlAnswer(answer)
         default: return nil
         }
     }

@@ -37,16 +37,29 @@ package enum ControlRoute: Equatable, Sendable {
     case publishConfig
     /// `GET accounts/{account}/config`.
     case config(AccountID)
+    /// `PUT push`: the token of this device for the operator's push hook.
+    case setPushToken
+    /// `DELETE push`.
+    case removePushToken
+    /// `POST calls`: a message about a call of the app, from a device without keys.
+    case postCall
+    /// `GET calls?device=NAME&after=N&wait=SECONDS`: the messages about calls that wait for such a device.
+    case calls
     /// `POST registrations`: a device requests to be added to the account's list.
     case register
+    /// `GET relays/{session}?account=ACCOUNT&device=DEVICE`: a relay to another device, by an upgrade.
+    case relay([UInt8])
 
-    /// Whether it is about the mailboxes of devices, which have limits of their own.
+    /// Whether it is about mailboxes or calls, which have limits of their own.
     var isMail: Bool {
         switch self {
-        case .post, .fetch, .acknowledge, .receipt: true
+        case .post, .fetch, .acknowledge, .receipt, .postCall, .calls: true
         default: false
         }
     }
+
+    /// Whether its answer may wait until there is something to answer.
+    var mayWait: Bool { self == .fetch || self == .calls }
 
     package static let prefix = "/_pawl/"
     private static let version = "v1"
@@ -87,11 +100,18 @@ package enum ControlRoute: Equatable, Sendable {
         case ("GET", 1, "messages", _): self = .fetch
         case ("PUT", 2, "messages", "acknowledged"): self = .acknowledge
         case ("PUT", 1, "config", _): self = .publishConfig
+        case ("PUT", 1, "push", _): self = .setPushToken
+        case ("DELETE", 1, "push", _): self = .removePushToken
         case ("POST", 1, "receipts", _): self = .receipt
+        case ("POST", 1, "calls", _): self = .postCall
+        case ("GET", 1, "calls", _): self = .calls
         case ("POST", 1, "registrations", _): self = .register
         case ("POST", 1, "blobs", _): self = .publishBlob
         case ("GET", 2, "blobs", let id?): self = .blob(id)
         case ("DELETE", 2, "blobs", let id?): self = .removeBlob(id)
+        case ("GET", 2, "relays", let name?):
+            guard let session = Self.session(name) else { return nil }
+            self = .relay(session)
         case ("GET", 3, "accounts", "devices"):
             guard let account = Self.account(call[1]) else { return nil }
             self = .devices(account)
@@ -103,6 +123,16 @@ package enum ControlRoute: Equatable, Sendable {
             self = .bundles(account)
         default: return nil
         }
+    }
+
+    /// The name of a relay's session in lower-case hexadecimal digits; nil if it has another form.
+    private static func session(_ name: String) -> [UInt8]? {
+        let digits = Array(name.utf8)
+        guard digits.count == 2 * RelayCall.sessionSize,
+            digits.allSatisfy({ (0x30...0x39).contains($0) || (0x61...0x66).contains($0) })
+        else { return nil }
+        let values = digits.map { $0 < 0x40 ? $0 - 0x30 : $0 - 0x61 + 10 }
+        return stride(from: 0, to: values.count, by: 2).map { values[$0] << 4 | values[$0 + 1] }
     }
 
     package static func account(_ name: String) -> AccountID? {

@@ -2,7 +2,7 @@
 //
 //     {"pawl":{"id":7,"method":"PUT","path":"/_pawl/v1/device","body":{...}}}    from the client
 //     {"pawl":{"id":7,"status":200,"body":{...}}}                                from the gateway
-//     {"pawl":{"notice":"messages"}}                                             from the gateway: fetch them
+//     {"pawl":{"notice":"messages"}}    from the gateway: fetch them; "calls" for messages about calls
 //
 // Neither reaches the backend, and a message of the backend in this form never reaches the client.
 
@@ -39,9 +39,16 @@ struct InBandCall: Sendable {
         body = document.member("body", of: place).map(document.slice) ?? ByteBuffer()
     }
 
-    /// Tells a client that messages have come since its last call for them, which had `wait` in its path.
-    static var notice: ByteBuffer {
-        ByteBuffer(bytes: JSONFragment.object([(name, .object([("notice", .string("messages"))]))]).bytes)
+    /// Tells a client that messages have come since its last call for them, which had `wait` in its path; nil if the
+    /// reply does not mean that.
+    static func notice(_ reply: JSONReply) -> ByteBuffer? {
+        let kind: String
+        switch reply {
+        case .mail(_, .entries(let entries, more: true)) where entries.isEmpty: kind = "messages"
+        case .callRelay(_, .entries(let entries, more: true)) where entries.isEmpty: kind = "calls"
+        default: return nil
+        }
+        return ByteBuffer(bytes: JSONFragment.object([(name, .object([("notice", .string(kind))]))]).bytes)
     }
 
     func answer(_ answer: ControlAnswer) -> ByteBuffer {
@@ -91,8 +98,7 @@ struct InBandCalls: Sendable {
     mutating func take(_ reply: JSONReply, _ now: Timestamp) -> [Step]? {
         guard case .calling(let call, let machine) = state, let answer = machine.take(reply, now) else {
             // A call in band does not wait, because others are behind it: it is answered at once, and this comes later.
-            guard isInUse, case .mail(_, .entries(let entries, more: true)) = reply, entries.isEmpty else { return nil }
-            return [.answer(InBandCall.notice)]
+            return isInUse ? InBandCall.notice(reply).map { [.answer($0)] } : nil
         }
         state = .idle
         return [.answer(call.answer(answer))] + next(now)
@@ -118,7 +124,7 @@ struct InBandCalls: Sendable {
                 steps.append(.ask)
                 continue
             case .account(caller.account): waiting.removeFirst()
-            case .account, .nobody:
+            case .account, .nobody, .rejected:
                 waiting.removeFirst()
                 steps.append(.answer(call.answer(ControlAnswer(.notLoggedIn))))
                 continue
@@ -128,6 +134,8 @@ struct InBandCalls: Sendable {
             case .submit(let job, let machine):
                 state = .calling(call, machine)
                 steps.append(.submit(job))
+            // The connection carries the chat.
+            case .relay: steps.append(.answer(call.answer(ControlAnswer(.noUpgrade))))
             }
         }
         return steps

@@ -31,6 +31,10 @@ package enum ExchangeEvent: Sendable {
     case vault(JSONReply)
     /// How a write ended, after ``ExchangeAction/enqueue(_:)`` or ``ExchangeAction/await(_:)``.
     case written(WriteOutcome)
+    /// Both devices of a relay are there.
+    case relayMet
+    /// The device may not wait for the other one.
+    case relayRefused(ControlAnswer.Fault)
     /// The time of the last ``ExchangeAction/wake(at:)`` is reached.
     case woken
 }
@@ -50,6 +54,8 @@ extension ExchangeEvent {
         case .notFound(let id): "notFound(\(id))"
         case .vault(let reply): "vault(\(reply.name))"
         case .written: "written"
+        case .relayMet: "relayMet"
+        case .relayRefused: "relayRefused"
         case .woken: "woken"
         }
     }
@@ -88,6 +94,10 @@ package enum ExchangeAction: Sendable {
     case await(RequestToken)
     /// Requests ``WriteOutcome/waits`` as soon as the awaited write is stored.
     case stopWaiting
+    /// Waits for the other device: ``ExchangeEvent/relayMet`` or ``ExchangeEvent/relayRefused(_:)`` follows.
+    case joinRelay(RelayCall)
+    /// Answers 101 with this head, and relays bytes between the two devices.
+    case beginRelay(ResponseHead, RelayCall)
     /// Requests ``ExchangeEvent/woken`` at a time in monotonic nanoseconds.
     case wake(at: Int64)
     /// Reports a defect of the gateway, for the log.
@@ -110,6 +120,9 @@ package struct Lookup: Sendable, Equatable {
     package enum ID: Hashable, Sendable {
         case account
         case members
+        /// The account of a login inside a WebSocket.
+        case login
+        case message
     }
 
     package var id: ID
@@ -170,15 +183,15 @@ package struct QueuedWrite: Sendable {
     package var answersAtOnce: Bool
     /// The client's own name of the created message, see ``WaitingWrites``; nil if the write creates none.
     package var ownName: String?
-    /// The path of the created message's backend id in the answer.
-    package var remoteID: JSONPath?
+    /// The place of the created message's backend id in the answer.
+    package var remoteID: RemoteIDSource?
     /// Positions of such ids of other messages. The queue replaces them by backend ids when it sends the write.
     package var references: [QueuedReference]
 
     package init(
         account: AccountID, credential: Credential, lane: String, key: WriteKey?, head: RequestHead,
         body: ByteBuffer, text: Text? = nil, answersAtOnce: Bool = false, ownName: String? = nil,
-        remoteID: JSONPath? = nil, references: [QueuedReference] = []
+        remoteID: RemoteIDSource? = nil, references: [QueuedReference] = []
     ) {
         self.account = account
         self.credential = credential

@@ -18,5 +18,5 @@ extension ExchangeMachine {
 }
 
 extension HTTPExchange: ExchangeMachine {
-    package var endsWhenWoken: Bool { stage == .waitingForMail }
+    package var endsWhenWoken: Bool { stage == .waitingForMail || stage == .waitingForRelay }
 }

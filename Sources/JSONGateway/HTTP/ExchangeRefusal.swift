@@ -11,13 +11,19 @@ import Vault
 package enum ExchangeRefusal: Error, Sendable, Equatable {
     /// Refused by the policy.
     case refused(Refusal)
+    /// The request fits no route of the mapping, and the policy demands protection.
+    case noRoute
     /// The request's body is too long to be sealed.
     case tooLong
+    /// Sealed, the message would be longer than the backend accepts. With the longest text, in bytes of UTF-8.
+    case longerThan(Int)
     /// The envelope is not of a device of the account.
     case otherDevice
     /// The message in the request cannot be read.
     case unreadable(MessageFault)
     case notLoggedIn
+    /// The backend rejects the credential.
+    case loginRejected
     case backendUnreachable
     /// The vault could not store the message.
     case notStored
@@ -33,22 +39,31 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     /// A defect of the gateway: an event came that its state cannot have.
     case unexpected
 
-    init(_ failure: SealFailure) {
+    init(_ failure: SealFailure, of message: OutgoingMessage?) {
         self =
             switch failure {
-            case .tooLong: .tooLong
+            case .tooLong: message?.longestText.map(ExchangeRefusal.longerThan) ?? .tooLong
             case .keysMissing, .store: .notStored
             }
     }
 
+    /// One refusal of each code.
+    static let all: [ExchangeRefusal] =
+        Refusal.allCases.map { .refused($0) } + [
+            .noRoute, .tooLong, .otherDevice, .unreadable(.noMessage), .notLoggedIn, .loginRejected,
+            .backendUnreachable,
+            .notStored, .notQueued(.full), .notQueued(.unknownReference), .notQueued(.unavailable), .stillWaiting,
+            .dropped, .failed(""), .answerTooLong, .answerUnreadable, .unexpected,
+        ]
+
     /// The HTTP status; nil if the mapping's ``RefusalForm`` decides. RFC 9110 section 15.
     package var status: Int? {
         switch self {
-        case .refused: nil
-        case .tooLong: 413
+        case .refused, .noRoute: nil
+        case .tooLong, .longerThan: 413
         case .unreadable: 400
         case .otherDevice: 409
-        case .notLoggedIn: 401
+        case .notLoggedIn, .loginRejected: 401
         case .backendUnreachable, .failed, .answerTooLong, .answerUnreadable: 502
         case .notStored, .notQueued(.unavailable): 503
         case .notQueued(.full): 429
@@ -63,10 +78,12 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     package var code: String {
         switch self {
         case .refused(let refusal): "pawl_" + refusal.name
-        case .tooLong: "pawl_too_long"
+        case .noRoute: "pawl_no_route"
+        case .tooLong, .longerThan: "pawl_too_long"
         case .unreadable: "pawl_unreadable"
         case .otherDevice: "pawl_other_device"
         case .notLoggedIn: "pawl_not_logged_in"
+        case .loginRejected: "pawl_login_rejected"
         case .backendUnreachable: "pawl_backend_gone"
         case .notStored: "pawl_not_stored"
         case .notQueued(.full): "pawl_queue_full"
@@ -82,13 +99,23 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     }
 
     /// The refusal in words, for people.
-    package func words(target: String, _ texts: NoticeTexts) -> String {
-        switch self {
-        case .refused(let refusal): Notices.refusal(refusal, target: target, texts: texts)
+    ///
+    /// - Parameters:
+    ///   - recipient: who it is about; nil if unknown.
+    package func words(_ recipient: NamedRecipient?, _ texts: NoticeTexts) -> String {
+        let target = recipient?.name ?? Notices.thisConversation
+        return switch self {
+        case .refused(let refusal):
+            Notices.refusal(refusal, target: target, people: recipient?.withoutDevice, texts: texts)
+        case .noRoute: Notices.refusal(.verb, target: target, texts: texts)
         case .tooLong: "Not sent: the message is too long to be protected."
+        case .longerThan(let length):
+            "Not sent: encrypted, the message would be longer than the chat server accepts. It may have "
+                + "\(length) characters, or fewer if they are not plain Latin letters. Send it in several parts."
         case .otherDevice: Notices.notOwnDevice
         case .unreadable(let error): "Not sent: the gateway cannot read the message: \(error)."
         case .notLoggedIn: "Not sent: the gateway does not know who you are. Log in first."
+        case .loginRejected: "Not sent: the chat server rejects this login. Log in again."
         case .backendUnreachable: "The chat server does not answer. Try again in a moment."
         case .notStored: Notices.notCommitted(target: target)
         case .notQueued(.full): Notices.tooManyPending
@@ -107,14 +134,27 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     }
 }
 
+/// The recipients of a message by the names that people know. People do not know the ids of conversations.
+package struct NamedRecipient: Sendable, Equatable {
+    /// The other member of a conversation of two; nil if there are more.
+    package var name: String?
+    /// Members without a device of their own, with `you` for the sender; empty if the refusal does not depend on it.
+    package var withoutDevice: [String]
+
+    package init(name: String? = nil, withoutDevice: [String] = []) {
+        (self.name, self.withoutDevice) = (name, withoutDevice)
+    }
+}
+
 extension Tally {
     /// Counts a refusal. The others are counted where their cause is found.
     func add(_ no: ExchangeRefusal) {
         switch no {
         case .refused(let refusal): add(TallyKind(refusal))
+        case .noRoute: add(TallyKind(.verb))
         case .notStored, .notQueued, .failed: add(.failed)
-        case .tooLong, .otherDevice, .unreadable, .notLoggedIn, .backendUnreachable, .stillWaiting, .dropped,
-            .answerTooLong, .answerUnreadable, .unexpected:
+        case .tooLong, .longerThan, .otherDevice, .unreadable, .notLoggedIn, .loginRejected, .backendUnreachable,
+            .stillWaiting, .dropped, .answerTooLong, .answerUnreadable, .unexpected:
             break
         }
     }
@@ -123,10 +163,25 @@ extension Tally {
 extension RefusalForm {
     /// Returns the HTTP answer to a client.
     package func answer(to no: ExchangeRefusal, words: String) -> (ResponseHead, ByteBuffer) {
-        var head = ResponseHead(no.status ?? status, headers: ["Content-Type": contentType])
-        if no.status == 503 || no.status == 429 { head.headers.add("Retry-After", "5") }
-        return (head, ByteBuffer(string: Self.filled(body, ["code": no.code, "reason": words])))
+        answer(no.code, status: no.status ?? status, words: words)
     }
+
+    /// Returns the HTTP answer for a code.
+    ///
+    /// - Parameter usual: the status if the mapping sets none for this code.
+    func answer(
+        _ code: String, status usual: Int, reason: String = "", words: String
+    ) -> (ResponseHead, ByteBuffer) {
+        let special = codes[code]
+        let status = special?.status ?? usual
+        var head = ResponseHead(status, reason: status == usual ? reason : "", headers: ["Content-Type": contentType])
+        if status == 503 || status == 429 { head.headers.add("Retry-After", "5") }
+        head.headers.fields += headers.fields
+        return (head, ByteBuffer(string: Self.filled(special?.body ?? body, ["code": code, "reason": words])))
+    }
+
+    /// The codes for which a mapping can set another form.
+    package static let allCodes: [String] = ExchangeRefusal.all.map(\.code) + GatewayFault.all.map(\.code)
 
     /// Returns the WebSocket message to a client.
     package func frame(_ no: ExchangeRefusal, words: String, localID: String?) -> String {

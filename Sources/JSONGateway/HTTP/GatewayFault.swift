@@ -55,13 +55,16 @@ package enum GatewayFault: Equatable, Sendable {
     ///
     /// - Parameter request: the fields of the request; nil if no request could be read.
     package func answer(_ mapping: Mapping, to request: HeaderFields?) -> (ResponseHead, ByteBuffer) {
-        let form = mapping.refusal
-        let body = form.body.replacing("{code}", with: code).replacing("{reason}", with: reason)
-        var head = ResponseHead(status, reason: Self.words[status] ?? "")
-        head.headers.add("Content-Type", form.contentType)
-        if status == 503 { head.headers.add("Retry-After", "5") }
-        return (mapping.readable(head, for: request), ByteBuffer(string: body))
+        let (head, body) = mapping.refusal.answer(
+            code, status: status, reason: Self.words[status] ?? "", words: reason)
+        return (mapping.readable(head, for: request), body)
     }
+
+    /// One fault of each code.
+    static let all: [GatewayFault] = [
+        .message(.malformed), .requestTimeout, .requestTooLong, .upstreamUnreachable, .upstreamTimeout,
+        .unavailable(""),
+    ]
 
     private static let words = [
         400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long",

@@ -17,7 +17,7 @@ extension HTTPExchange {
         let request = forwarded.request
         forgetMembers(after: request.match)
         if request.isUpgrade, head.status == 101 {
-            actions.append(.upgrade(head, forwarded.reader.map { webSocket(of: $0) }))
+            actions.append(.upgrade(head, webSocket(of: forwarded)))
             return .over
         }
         if head.status == 401, let credential = forwarded.credential {
@@ -57,9 +57,18 @@ extension HTTPExchange {
         environment.conversations.forget(match.conversation)
     }
 
-    private func webSocket(of client: Client) -> WebSocketMachine {
-        WebSocketMachine(
-            environment: environment, connection: connection, account: client.account, credential: client.credential)
+    /// The machine of a WebSocket that is inspected; nil if it is not.
+    private func webSocket(of forwarded: Forwarded) -> WebSocketMachine? {
+        if let client = forwarded.reader {
+            return WebSocketMachine(
+                environment: environment, connection: connection, account: client.account,
+                credential: client.credential)
+        }
+        return forwarded.awaitedLogin.map {
+            WebSocketMachine(
+                environment: environment, connection: connection, software: $0.software,
+                asksForEncryption: $0.asksForEncryption)
+        }
     }
 
     /// The content of an answer, judged by its head.
@@ -93,7 +102,8 @@ extension HTTPExchange {
         let (client, match) = (answer.client, answer.match)
         let document: JSONDocument
         do throws(JSONError) {
-            document = try JSONDocument(body, limits: JSONLimits(size: settings.answerLimit))
+            let limits = JSONLimits(size: settings.answerLimit)
+            document = try JSONDocument(body, limits: limits).parsing(for: match.route.response, limits: limits)
         } catch {
             let passesUnread = environment.passesUnread(to: client.account)
             if error.isTooMuch, !passesUnread { return refuse(.answerTooLong, to: answer.request, &actions) }
@@ -149,13 +159,13 @@ extension HTTPExchange {
 
     // MARK: Refusals
 
-    /// - Parameter recipient: the recipient's name in the words for people; nil if unknown.
+    /// - Parameter recipient: the recipients in the words for people; nil if unknown.
     func refuse(
-        _ no: ExchangeRefusal, to request: RequestHead?, recipient: String? = nil, _ actions: inout [ExchangeAction]
+        _ no: ExchangeRefusal, to request: RequestHead?, recipient: NamedRecipient? = nil,
+        _ actions: inout [ExchangeAction]
     ) -> State {
         environment.tally.add(no)
-        let (head, body) = mapping.refusal.answer(
-            to: no, words: no.words(target: recipient ?? Notices.thisConversation, environment.texts))
+        let (head, body) = mapping.refusal.answer(to: no, words: no.words(recipient, environment.texts))
         return respondItself(head, body, to: request, &actions)
     }
 }

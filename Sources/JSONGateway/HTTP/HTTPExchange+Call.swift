@@ -59,7 +59,23 @@ extension HTTPExchange {
         case .submit(let job, let call):
             actions.append(.submit(job))
             return .calling(call, head)
+        case .relay(let call):
+            guard head.isRelayUpgrade else { return self.answer(head, ControlAnswer(.noUpgrade), &actions) }
+            actions.append(.wake(at: now.monotonic + RelayLimits.waitingTime))
+            actions.append(.joinRelay(call))
+            return .waitingForRelay(call, head)
         }
+    }
+
+    /// The protocol to which a connection is upgraded that relays bytes. It has no form of its own.
+    package static let relayProtocol = "pawl-relay"
+
+    /// Answers both devices of a relay.
+    func begin(_ call: RelayCall, _ actions: inout [ExchangeAction]) -> State {
+        let head = ResponseHead(
+            101, reason: "Switching Protocols", headers: ["Connection": "Upgrade", "Upgrade": Self.relayProtocol])
+        actions.append(.beginRelay(head, call))
+        return .over
     }
 
     func wait(
@@ -73,6 +89,13 @@ extension HTTPExchange {
     func answer(_ request: RequestHead, _ answer: ControlAnswer, _ actions: inout [ExchangeAction]) -> State {
         let (head, body) = answer.response
         return respondItself(head, body, to: request, &actions)
+    }
+}
+
+extension RequestHead {
+    /// Whether the request asks for a relay. RFC 9110 section 7.8.
+    fileprivate var isRelayUpgrade: Bool {
+        headers.tokens("Connection").contains("upgrade") && headers.tokens("Upgrade") == [HTTPExchange.relayProtocol]
     }
 }
 

@@ -16,11 +16,15 @@ extension HTTPExchange {
         case calling(ControlCall, RequestHead)
         /// A call for messages waits until there are some, or until its time is over.
         case waitingForMail(ControlCall, RequestHead)
+        /// A call for a relay waits until the other device is there, or until its time is over.
+        case waitingForRelay(RelayCall, RequestHead)
+        /// The backend is asked for the conversation of the message that the request names.
+        case findingConversation(WriteRequest)
         case collecting(WriteRequest)
         /// The queue is asked for an earlier write with this key.
         case findingWrite(Write, WriteKey)
         /// The backend is asked for the members of the conversation. The key is nil if the queue was not asked for it.
-        case askingMembers(WriteRequest, Content, WriteKey?)
+        case askingMembers(WriteRequest, Content, WriteKey?, MemberPages)
         /// The write is answered as soon as it is stored.
         case queueing(PendingWrite)
         /// The write is answered with its outcome, and refused if it cannot be stored.
@@ -36,8 +40,9 @@ extension HTTPExchange {
 
     /// A state without its data, for tests and the log.
     package enum Stage: Sendable, CaseIterable {
-        case beginning, identifying, collectingCall, calling, waitingForMail, collecting, findingWrite, askingMembers,
-            queueing, awaitingOutcome, forwarding, collectingAnswer, opening, passed, over
+        case beginning, identifying, collectingCall, calling, waitingForMail, waitingForRelay, findingConversation,
+            collecting, findingWrite, askingMembers, queueing, awaitingOutcome, forwarding, collectingAnswer, opening,
+            passed, over
 
         /// Whether the client has its answer, or gets it from the backend without the exchange.
         package var isAnswered: Bool { self == .passed || self == .over }
@@ -92,8 +97,10 @@ extension HTTPExchange {
     /// A request that changes something, and that may be queued.
     struct WriteRequest: Sendable {
         let request: Request
-        let match: RouteMatch
+        var match: RouteMatch
         let client: Client
+        /// Whether only the backend's present answer names the conversation.
+        var isPlacedByBackend = false
 
         init(_ request: Request, _ match: RouteMatch, _ client: Client) {
             (self.request, self.match, self.client) = (request, match, client)
@@ -143,8 +150,8 @@ extension HTTPExchange {
         let conversation: String
         /// The client's id of the message; nil if it has none.
         let clientID: String?
-        /// The other member of a conversation of two; nil if there are more, or the members are unknown.
-        let recipientName: String?
+        /// Nil if the members are unknown.
+        let recipient: NamedRecipient?
 
         var head: RequestHead { request.head }
     }
@@ -156,6 +163,14 @@ extension HTTPExchange {
         let credential: Credential?
         /// The client for whom the messages in the answer are read; nil if they are not.
         var reader: Client?
+        /// A WebSocket whose account a message will name.
+        var awaitedLogin: AwaitedLogin?
+    }
+
+    /// What the upgrade of a WebSocket without a login says about its client.
+    struct AwaitedLogin: Sendable {
+        let software: String?
+        let asksForEncryption: Bool
     }
 
     /// An answer of the backend whose messages are read.
@@ -176,6 +191,8 @@ extension HTTPExchange.State {
         case .collectingCall: .collectingCall
         case .calling: .calling
         case .waitingForMail: .waitingForMail
+        case .waitingForRelay: .waitingForRelay
+        case .findingConversation: .findingConversation
         case .collecting: .collecting
         case .findingWrite: .findingWrite
         case .askingMembers: .askingMembers
@@ -195,8 +212,9 @@ extension HTTPExchange.State {
         case .beginning, .passed, .over: nil
         case .identifying(let subject, _): subject.head
         case .collectingCall(let call): call.head
-        case .calling(_, let head), .waitingForMail(_, let head): head
-        case .collecting(let request), .askingMembers(let request, _, _): request.head
+        case .calling(_, let head), .waitingForMail(_, let head), .waitingForRelay(_, let head): head
+        case .findingConversation(let request), .collecting(let request), .askingMembers(let request, _, _, _):
+            request.head
         case .findingWrite(let write, _): write.request.head
         case .queueing(let write), .awaitingOutcome(let write): write.head
         case .forwarding(let forwarded): forwarded.request.head

@@ -21,6 +21,40 @@ extension HTTPExchange {
         return collect(request, &actions)
     }
 
+    // MARK: Conversation
+
+    /// Finds the conversation of a request that names a message only.
+    func findConversation(_ request: WriteRequest, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
+        guard let id = request.match.messageToFind else { return placed(request, now, &actions) }
+        switch environment.messages.find(id, for: request.account) {
+        case .conversation(let conversation):
+            var request = request
+            request.match.target.conversationOfMessage = conversation
+            return placed(request, now, &actions)
+        case .ambiguous: return placed(request, now, &actions)
+        case .unknown:
+            guard let source = mapping.messagesByID, FoundMessage.isUsable(id) else {
+                return placed(request, now, &actions)
+            }
+            actions.append(.look(source.question(about: id, by: request.client.credential)))
+            return .findingConversation(request)
+        }
+    }
+
+    func conversationFound(
+        _ request: WriteRequest, _ conversation: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        var request = request
+        request.match.target.conversationOfMessage = conversation
+        request.isPlacedByBackend = true
+        return placed(request, now, &actions)
+    }
+
+    /// Goes on when the conversation is found, or cannot be.
+    private func placed(_ request: WriteRequest, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
+        request.match.route.label == .content ? write(request, now, &actions) : control(request, &actions)
+    }
+
     func collect(_ request: WriteRequest, _ actions: inout [ExchangeAction]) -> State {
         actions.append(.collectRequest(limit: Self.requestLimit))
         return .collecting(request)
@@ -30,6 +64,10 @@ extension HTTPExchange {
         _ request: WriteRequest, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
         let match = request.match
+        if match.route.label == .passthrough {
+            let document = try? JSONDocument(body)
+            return send(request, document.flatMap { match.route.chosenMembers?.added(to: $0) } ?? body, &actions)
+        }
         guard match.route.label == .content else {
             let key = key(of: request, id: request.clientID(nil), Array(body.readableBytesView))
             return findWrite(Write(request: request, body: .control(body)), key, now, &actions)
@@ -37,7 +75,7 @@ extension HTTPExchange {
         let outgoing: OutgoingMessage
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
-            guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
+            let document = try shape.document(body, request.head.headers)
             outgoing = try OutgoingMessage(document, [shape], target: match.target)
         } catch {
             return cannotRead(request, .unreadable(error), now, &actions)
@@ -127,20 +165,26 @@ extension HTTPExchange {
             return judge(request, content, key, known, now, &actions)
         }
         guard let source = mapping.members else { return judge(request, content, key, nil, now, &actions) }
-        actions.append(.look(source.question(of: conversation, by: request.client.credential)))
-        return .askingMembers(request, content, key)
+        let pages = MemberPages(source, of: conversation, by: request.client.credential)
+        actions.append(.look(pages.lookup))
+        return .askingMembers(request, content, key, pages)
     }
 
     func membersFound(
-        _ request: WriteRequest, _ content: Content, _ key: WriteKey?, _ head: ResponseHead, _ body: ByteBuffer,
-        _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ request: WriteRequest, _ content: Content, _ key: WriteKey?, _ pages: MemberPages, _ head: ResponseHead,
+        _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
-        let members = mapping.members?.members(in: head, body)
-        if let members {
+        var pages = pages
+        switch pages.take(head, body) {
+        case .ask(let lookup):
+            actions.append(.look(lookup))
+            return .askingMembers(request, content, key, pages)
+        case .found(let members):
             environment.conversations.remember(
                 members, of: request.conversation(content.message), now: now.monotonic)
+            return judge(request, content, key, members, now, &actions)
+        case .unknown: return judge(request, content, key, nil, now, &actions)
         }
-        return judge(request, content, key, members, now, &actions)
     }
 
     /// Decides whether the text is sent as plaintext, sealed or refused.
@@ -152,19 +196,24 @@ extension HTTPExchange {
     ) -> State {
         let (account, message) = (request.account, content.message)
         let room = AccountID.room(request.conversation(message))
-        let name = environment.recipientName(members, besides: account)
+        let name = environment.recipient(members, besides: account)
         if let message, message.isOwnEnvelope {
             return judgeEnvelope(request, message, key, to: room, members, name, now, &actions)
         }
         let capability: Capability = provenDevice(of: request.client) == nil ? .hosted : .client
         switch environment.verdict(on: room, by: account, capability, members, policies) {
+        // The backend could name an unprotected conversation in order to read the text.
+        case .plaintext where request.isPlacedByBackend && environment.isProtecting:
+            return refuse(.unreadable(.unknownMessage), to: request.head, recipient: name, &actions)
         case .plaintext:
             environment.tally.add(.sentPlaintext)
             guard let message else {
                 return pass(request.request, credential: request.client.credential, &actions)
             }
             return send(request, message.body, &actions)
-        case .refuse(let refusal): return refuse(.refused(refusal), to: request.head, recipient: name, &actions)
+        case .refuse(let refusal):
+            let people = environment.recipient(of: refusal, members, besides: account, capability)
+            return refuse(.refused(refusal), to: request.head, recipient: people, &actions)
         case .seal: break
         }
         switch content {
@@ -176,10 +225,12 @@ extension HTTPExchange {
 
     private func judgeEnvelope(
         _ request: WriteRequest, _ message: Message, _ key: WriteKey?, to room: AccountID, _ members: [AccountID]?,
-        _ name: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ name: NamedRecipient?, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
         switch environment.verdictOnEnvelope(to: room, by: request.account, members, policies) {
-        case .refuse(let refusal): return refuse(.refused(refusal), to: request.head, recipient: name, &actions)
+        case .refuse(let refusal):
+            let people = environment.recipient(of: refusal, members, besides: request.account, .client)
+            return refuse(.refused(refusal), to: request.head, recipient: people, &actions)
         case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
         case .pass(nil): break
         }
@@ -197,7 +248,7 @@ extension HTTPExchange {
     // MARK: Queued writes
 
     private func seal(
-        _ request: WriteRequest, _ message: Message, _ key: WriteKey?, for room: AccountID, _ name: String?,
+        _ request: WriteRequest, _ message: Message, _ key: WriteKey?, for room: AccountID, _ name: NamedRecipient?,
         _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
         let plaintext: [UInt8]
@@ -217,10 +268,10 @@ extension HTTPExchange {
     ///   - text: the text to seal; nil if the body is sent as it is.
     private func enqueue(
         _ request: WriteRequest, _ body: ByteBuffer, _ message: Message?, text: QueuedWrite.Text? = nil,
-        _ key: WriteKey?, _ name: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ key: WriteKey?, _ name: NamedRecipient?, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
         let (credential, route) = (request.client.credential, request.match.route)
-        let pending = PendingWrite(request, message, recipientName: name)
+        let pending = PendingWrite(request, message, recipient: name)
         let createsMessage = route.remoteID != nil
         var write = QueuedWrite(
             account: request.account, credential: credential, lane: pending.conversation, key: key,
@@ -228,7 +279,7 @@ extension HTTPExchange {
             answersAtOnce: createsMessage && text != nil && route.answersAtOnce,
             ownName: createsMessage
                 ? pending.clientID.map { WaitingWrites.name($0, of: request.account, in: pending.conversation) } : nil,
-            remoteID: route.remoteID, references: references(of: request, message))
+            remoteID: route.remoteIDSource, references: references(of: request, message))
         write.cookies = request.head.headers["Cookie"]
         actions.append(.enqueue(write))
         if write.answersAtOnce { return .queueing(pending) }
@@ -243,7 +294,7 @@ extension HTTPExchange {
         switch result {
         // Of equal concurrent writes only the first is queued. All get its local id.
         case .success(let known): return accepted(write, known, now, &actions)
-        case .failure(let no): return refuse(no, to: write.head, recipient: write.recipientName, &actions)
+        case .failure(let no): return refuse(no, to: write.head, recipient: write.recipient, &actions)
         }
     }
 
@@ -255,6 +306,9 @@ extension HTTPExchange {
         if case .atOnce(let status, let body) = write.request.match.route.answer, !known.isLost,
             let localID = known.localID
         {
+            if mapping.findsMessages {
+                environment.messages.remember(write.conversation, of: localID, for: write.request.account)
+            }
             let text = RefusalForm.filled(body, ["local_id": localID, "client_id": write.clientID ?? ""])
             let head = ResponseHead(status, headers: ["Content-Type": "application/json"])
             return respondItself(head, ByteBuffer(string: text), to: write.head, &actions)
@@ -273,10 +327,11 @@ extension HTTPExchange {
     func written(
         _ write: PendingWrite, _ outcome: WriteOutcome, _ actions: inout [ExchangeAction]
     ) -> State {
-        let (match, client, name) = (write.request.match, write.request.client, write.recipientName)
+        let (match, client, name) = (write.request.match, write.request.client, write.recipient)
         switch outcome {
         case .answered(let head, let body, let message):
             forgetMembers(after: match)
+            noteConversation(of: write, head, body)
             if let message, head.isFinalRefusal {
                 let room = AccountID.room(write.conversation)
                 actions.append(.submit(.refused(ConversationID(room, room), message)))
@@ -292,6 +347,15 @@ extension HTTPExchange {
         case .waits: return refuse(.stillWaiting, to: write.head, recipient: name, &actions)
         case .failed(let reason): return refuse(.failed(reason), to: write.head, recipient: name, &actions)
         }
+    }
+
+    /// Remembers the conversation of a written message under the backend's id.
+    private func noteConversation(of write: PendingWrite, _ head: ResponseHead, _ body: ByteBuffer) {
+        guard mapping.findsMessages, (200..<300).contains(head.status),
+            let source = write.request.match.route.remoteIDSource, let document = try? JSONDocument(body),
+            let id = source.id(in: document)
+        else { return }
+        environment.messages.remember(write.conversation, of: id, for: write.request.account)
     }
 
     // MARK: References
@@ -312,7 +376,7 @@ extension HTTPExchange {
             case .message(let path):
                 return message?.outgoing.identifier(path).flatMap { local($0, of: request.account, in: conversation) }
                     .map { QueuedReference(.body(path), local: $0) }
-            case .query, .container, .containerName: return nil
+            case .query, .container, .containerName, .ofMessage: return nil
             }
         }
     }
@@ -338,18 +402,18 @@ extension HTTPExchange.WriteRequest {
 
 extension HTTPExchange.PendingWrite {
     fileprivate init(
-        _ request: HTTPExchange.WriteRequest, _ message: HTTPExchange.Message?, recipientName: String? = nil
+        _ request: HTTPExchange.WriteRequest, _ message: HTTPExchange.Message?, recipient: NamedRecipient? = nil
     ) {
         self.init(
             request: request, conversation: request.conversation(message), clientID: request.clientID(message),
-            recipientName: recipientName)
+            recipient: recipient)
     }
 }
 
 extension RouteMatch {
     /// The conversation that the target names; empty if it names none.
     var conversation: String {
-        guard let source = route.conversation ?? route.request?.conversation else { return "" }
+        guard let source = route.conversationSource else { return "" }
         return target[source] ?? ""
     }
 }

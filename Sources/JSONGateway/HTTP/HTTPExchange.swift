@@ -84,15 +84,21 @@ package struct HTTPExchange: Sendable {
             } else {
                 unexpected(event, &actions)
             }
-        case (.waitingForMail(_, let head), .woken):
-            answer(head, ControlAnswer(.entries([], more: false)), &actions)
+        case (.waitingForMail(let call, let head), .woken): answer(head, call.emptyAnswer, &actions)
+        case (.waitingForRelay(let call, _), .relayMet): begin(call, &actions)
+        case (.waitingForRelay(_, let head), .relayRefused(let fault)): answer(head, ControlAnswer(fault), &actions)
+        case (.waitingForRelay(_, let head), .woken): answer(head, ControlAnswer(.notMet), &actions)
+        case (.findingConversation(let request), .found(.message, let head, let body)):
+            conversationFound(request, mapping.messagesByID?.conversation(in: head, body), now, &actions)
+        case (.findingConversation(let request), .notFound(.message)):
+            conversationFound(request, nil, now, &actions)
         case (.collecting(let request), .requestBody(let body)): collected(request, body, now, &actions)
         case (.collecting(let request), .requestTooLong): cannotRead(request, .tooLong, now, &actions)
         case (.findingWrite(let write, let key), .vault(.foundWrite(let known))):
             foundWrite(write, key, known, now, &actions)
-        case (.askingMembers(let request, let content, let key), .found(.members, let head, let body)):
-            membersFound(request, content, key, head, body, now, &actions)
-        case (.askingMembers(let request, let content, let key), .notFound(.members)):
+        case (.askingMembers(let request, let content, let key, let pages), .found(.members, let head, let body)):
+            membersFound(request, content, key, pages, head, body, now, &actions)
+        case (.askingMembers(let request, let content, let key, _), .notFound(.members)):
             judge(request, content, key, nil, now, &actions)
         case (.queueing(let write), .vault(.queued(_, let result))),
             (.awaitingOutcome(let write), .vault(.queued(_, let result))):
@@ -152,12 +158,14 @@ package struct HTTPExchange: Sendable {
 
     /// Forwards a request whose answer is looked at, without the gateway's own subprotocol.
     private func forward(
-        _ request: Request, _ credential: Credential?, readBy reader: Client? = nil, _ actions: inout [ExchangeAction]
+        _ request: Request, _ credential: Credential?, readBy reader: Client? = nil,
+        awaiting login: AwaitedLogin? = nil, _ actions: inout [ExchangeAction]
     ) -> State {
         var request = request
         if request.asksForEncryption { request.head.headers.removeSubprotocol(Self.subprotocol) }
         actions.append(.passRequest(request.head))
-        return .forwarding(Forwarded(request: request, credential: credential, reader: reader))
+        return .forwarding(
+            Forwarded(request: request, credential: credential, reader: reader, awaitedLogin: login))
     }
 
     // MARK: Account
@@ -165,12 +173,13 @@ package struct HTTPExchange: Sendable {
     func identify(_ subject: Subject, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
         let source = mapping.account
         guard let credential = Credential(of: subject.head, at: source.credentials, actingAs: source.actingAs) else {
-            return unidentified(subject, nil, nil, &actions)
+            return unidentified(subject, nil, nil, .notLoggedIn, &actions)
         }
         switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: memory(for: subject)) {
         case .account(let known):
             return proceed(subject, Client(account: known, credential: credential), now, &actions)
-        case .nobody: return unidentified(subject, credential, nil, &actions)
+        case .rejected: return unidentified(subject, credential, nil, .loginRejected, &actions)
+        case .nobody: return unidentified(subject, credential, nil, .notLoggedIn, &actions)
         case .unknown:
             actions.append(.look(credential.question(to: source)))
             return .identifying(subject, credential)
@@ -196,7 +205,8 @@ package struct HTTPExchange: Sendable {
         case .account(let name):
             actions.append(.loggedIn(name, credential))
             return proceed(subject, Client(account: name, credential: credential), now, &actions)
-        case .nobody: return unidentified(subject, credential, head.status == 401 ? (head, body) : nil, &actions)
+        case .rejected: return unidentified(subject, credential, (head, body), .loginRejected, &actions)
+        case .nobody: return unidentified(subject, credential, nil, .notLoggedIn, &actions)
         case .unknown: return unanswered(subject, credential, now, &actions)
         }
     }
@@ -209,23 +219,25 @@ package struct HTTPExchange: Sendable {
     ) -> State {
         if case .call(let head) = subject { return answer(head, ControlAnswer(.backendUnreachable), &actions) }
         guard case .account(let known) = environment.credentials.owner(of: credential.digest, now: now.monotonic)
-        else { return unidentified(subject, credential, nil, &actions) }
+        else { return unidentified(subject, credential, nil, .backendUnreachable, &actions) }
         return proceed(subject, Client(account: known, credential: credential), now, &actions)
     }
 
-    /// Handles a request without a credential, or with one that the backend rejects.
+    /// Handles a request without a credential, or with one whose account is unknown.
     ///
-    /// - Parameter refusal: the backend's answer to the lookup; nil if there is none to forward.
+    /// - Parameters:
+    ///   - refusal: the backend's answer to the lookup; nil if there is none to forward.
+    ///   - no: the gateway's own answer.
     private func unidentified(
         _ subject: Subject, _ credential: Credential?, _ refusal: (ResponseHead, ByteBuffer)?,
-        _ actions: inout [ExchangeAction]
+        _ no: ExchangeRefusal, _ actions: inout [ExchangeAction]
     ) -> State {
         let request: Request
         switch subject {
         case .call(let head): return answer(head, ControlAnswer(.notLoggedIn), &actions)
         case .request(let subject): request = subject
         }
-        noteUnprotectable(request, by: AccountID(text: "(not logged in)"))
+        noteUnprotectable(request, by: WebSocketMachine.unknownAccount)
         // Only everyone's policy applies to pages that clients open before a login, not the policies of single
         // accounts.
         if request.match == nil, !policies.everyone.demandsProtection,
@@ -233,17 +245,34 @@ package struct HTTPExchange: Sendable {
         {
             return pass(request, credential: credential, &actions)
         }
-        if policies.strictest.demandsProtection, let unprotectable = request.unprotectable {
-            return refuse(.refused(unprotectable.refusal), to: request.head, &actions)
+        if policies.strictest.demandsProtection, let refusal = request.refusal {
+            return refuse(refusal, to: request.head, &actions)
         }
+        if credential == nil, logsInLater(request) { return awaitLogin(request, &actions) }
         switch request.label {
         case .content where environment.isProtecting: break
         // A WebSocket without an account cannot be inspected.
         case _ where request.isUpgrade && environment.isProtecting: break
         default: return pass(request, credential: credential, &actions)
         }
-        guard let (head, body) = refusal else { return refuse(.notLoggedIn, to: request.head, &actions) }
+        guard let (head, body) = refusal else { return refuse(no, to: request.head, &actions) }
         return respondItself(head, body, to: request.head, &actions)
+    }
+
+    /// Whether the request opens a WebSocket without a credential, and a message on it will carry one.
+    private func logsInLater(_ request: Request) -> Bool {
+        request.isUpgrade && request.label == .passthrough && mapping.logsInByFrames
+            && (protects || mapping.looksAtFrames)
+            && CredentialValues(in: request.head, at: mapping.account.credentials).isEmpty
+    }
+
+    /// Forwards the upgrade of a WebSocket that is inspected although its account is unknown.
+    private func awaitLogin(_ request: Request, _ actions: inout [ExchangeAction]) -> State {
+        var request = request
+        let login = AwaitedLogin(
+            software: request.head.headers.first("User-Agent"), asksForEncryption: request.asksForEncryption)
+        request.head.headers.remove("Sec-WebSocket-Extensions")
+        return forward(request, nil, awaiting: login, &actions)
     }
 
     private func proceed(
@@ -259,16 +288,20 @@ package struct HTTPExchange: Sendable {
         }
         noteEvidence(of: client, request.head, asked: isProven || request.asksForEncryption, now, &actions)
         noteUnprotectable(request, by: client.account)
-        if policies.policy(of: client.account).demandsProtection, let unprotectable = request.unprotectable {
-            return refuse(.refused(unprotectable.refusal), to: request.head, &actions)
+        if policies.policy(of: client.account).demandsProtection, let refusal = request.refusal {
+            return refuse(refusal, to: request.head, &actions)
         }
         if request.isUpgrade, protects || mapping.looksAtFrames { return read(request, for: client, &actions) }
         guard let match = request.match else { return pass(request, credential: client.credential, &actions) }
         switch match.route.label {
+        case .content where match.messageToFind != nil, .control where match.messageToFind != nil:
+            return findConversation(WriteRequest(request, match, client), now, &actions)
         case .content: return write(WriteRequest(request, match, client), now, &actions)
         case .history where protects, .search where protects, .sync where protects:
             return read(request, for: client, &actions)
         case .control: return control(WriteRequest(request, match, client), &actions)
+        case .passthrough where protects && match.route.chosenMembers != nil:
+            return collect(WriteRequest(request, match, client), &actions)
         case .history, .search, .sync, .media, .passthrough, .refused:
             return pass(request, credential: client.credential, &actions)
         }
@@ -287,6 +320,9 @@ package struct HTTPExchange: Sendable {
     /// Forwards the request and reads its answer, which therefore must have no encoding.
     private func read(_ request: Request, for client: Client, _ actions: inout [ExchangeAction]) -> State {
         var request = request
+        if let chosen = request.match?.route.chosenMembers, let target = chosen.added(to: request.head) {
+            request.head.target = target
+        }
         request.head.headers.set("Accept-Encoding", to: "identity")
         if request.isUpgrade { request.head.headers.remove("Sec-WebSocket-Extensions") }
         return forward(request, client.credential, readBy: client, &actions)
@@ -296,7 +332,7 @@ package struct HTTPExchange: Sendable {
     ///
     /// The request is queued if it refers to a message without a backend id, or if earlier writes of the account in the
     /// conversation wait. Otherwise it is forwarded at once, and its answer drops the conversation's cached members.
-    private func control(_ request: WriteRequest, _ actions: inout [ExchangeAction]) -> State {
+    func control(_ request: WriteRequest, _ actions: inout [ExchangeAction]) -> State {
         let conversation = request.match.conversation
         if environment.writes.waiting.holds(request.client.account, in: conversation)
             || !references(of: request, nil).isEmpty
@@ -318,6 +354,12 @@ extension HTTPExchange.Request {
         case .refused, nil: .verb
         case .content, .history, .sync, .control, .passthrough: nil
         }
+    }
+
+    /// The refusal of a request that cannot be sealed; nil for others.
+    fileprivate var refusal: ExchangeRefusal? {
+        guard let unprotectable else { return nil }
+        return match == nil ? .noRoute : .refused(unprotectable.refusal)
     }
 }
 
@@ -343,12 +385,8 @@ extension RequestHead {
     /// - Parameter places: the places of credentials in the mapping.
     func isAnonymousRead(_ places: [AccountSource.Credential]) -> Bool {
         guard isRead, query == nil, !isWebSocketUpgrade, RequestPath(path) != nil else { return false }
-        return !headers.fields.contains { field in
-            HeaderFields.areOneBehindCGI(field.name, "authorization")
-                || places.contains {
-                    if case .header(let name) = $0 { HeaderFields.areOneBehindCGI(field.name, name) } else { false }
-                }
-        } && !places.contains { if case .cookie = $0 { Credential(of: self, at: [$0]) != nil } else { false } }
+        return !headers.fields.contains { HeaderFields.areOneBehindCGI($0.name, "authorization") }
+            && CredentialValues(in: self, at: places).isEmpty
     }
 
     /// Whether the request is a browser's preflight, which has no credential and no content.
@@ -372,8 +410,10 @@ extension RequestHead {
 
     /// The target without the credential.
     package func target(without credential: Credential) -> String {
-        guard let query = credential.query, let all = self.query else { return target }
-        let rest = all.split(separator: "&").filter { $0 != query }.joined(separator: "&")
+        guard let parts = query?.split(separator: "&"), parts.contains(where: credential.isQueryPart) else {
+            return target
+        }
+        let rest = parts.filter { !credential.isQueryPart($0) }.joined(separator: "&")
         return path + (rest.isEmpty ? "" : "?" + rest)
     }
 }

@@ -3,20 +3,23 @@
 import Envelope
 import JSONCodec
 package import NIOCore
+package import Protection
 import Reports
 package import Vault
 
 extension WebSocketMachine {
-    package mutating func receivedFromBackend(_ bytes: ByteBuffer, _ isText: Bool, _ actions: inout [WebSocketAction]) {
+    package mutating func receivedFromBackend(
+        _ bytes: ByteBuffer, _ isText: Bool, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
         guard toClient.count < Self.waitingLimit else {
             return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
         }
         // Messages are not read if nothing can have to be opened.
-        guard protects || calls.isInUse else {
+        guard protects || calls.isInUse || environment.mapping.logsInByFrames else {
             return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
         }
         // Some clients read JSON in binary messages too.
-        let document = try? JSONDocument(bytes)
+        var document = try? JSONDocument(bytes)
         // Only the gateway answers calls. A client might read an unreadable message as an answer.
         guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {
             return environment.tally.add(.unknownFromBackend)
@@ -24,15 +27,24 @@ extension WebSocketMachine {
         let ticket = environment.nextTicket()
         var frame: FrameRoute?
         do {
-            guard let document else { throw MessageFault.noMessage }
-            frame = try environment.mapping.knownFrame(for: document, .fromBackend)
+            guard let whole = document else { throw MessageFault.noMessage }
+            frame = try environment.mapping.knownFrame(for: whole, .fromBackend)
+            if let frame { document = try whole.parsing(for: frame.shapes) }
         } catch {
             if environment.mapping.readsBackendFrames, !environment.passesUnread(to: account) {
                 environment.tally.add(.withheld)
                 return notify(.answerUnreadable, nil, &actions)
             }
         }
-        guard let document, let frame, !frame.shapes.isEmpty else {
+        if let document, let login = frame?.login, !logIn(login, document, now, &actions), environment.isProtecting {
+            environment.tally.add(.withheld)
+            return notify(.answerUnreadable, nil, &actions)
+        }
+        if isGated, frame?.label != .passthrough {
+            environment.tally.add(.withheld)
+            return notify(.answerUnreadable, nil, &actions)
+        }
+        guard let document, let frame, !frame.shapes.isEmpty, protects || calls.isInUse else {
             toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
             return
         }

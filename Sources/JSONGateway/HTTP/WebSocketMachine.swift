@@ -21,6 +21,8 @@ package enum WebSocketAction: Sendable {
     case submit(JSONJob)
     /// Reports a defect of the gateway, for the log.
     case report(UnexpectedEvent)
+    /// Reports that the backend accepts this credential of the account, which a message carried.
+    case loggedIn(AccountID, Credential)
     /// Closes both sides, with a code of RFC 6455 section 7.4 and a reason.
     case close(code: UInt16, reason: String)
 }
@@ -57,14 +59,24 @@ package struct WebSocketMachine: Sendable {
         package var room: AccountID
         /// Whether it is an envelope of the account's own device.
         var isOwnEnvelope = false
-        /// The other member of a conversation of two; nil if there are more, or the members are unknown.
-        package var recipientName: String?
+        /// Nil if the members are unknown.
+        package var recipient: NamedRecipient?
     }
 
     package let environment: JSONEnvironment
     package let connection: ConnectionID
-    package let account: AccountID
-    private let credential: Credential?
+    package internal(set) var account: AccountID
+    var credential: Credential?
+    /// Whether the account is known.
+    package internal(set) var isLoggedIn: Bool
+    /// The credential about which the backend is asked.
+    var identifying: Credential?
+    /// Whether the backend is asked about a login. The relay delivers no message of either side meanwhile.
+    package var isIdentifying: Bool { identifying != nil }
+    /// The `User-Agent` of the upgrade.
+    let software: String?
+    /// Whether the upgrade announced that the client can encrypt.
+    let asksForEncryption: Bool
     package var toBackend = Deque<Slot>()
     package var toClient = Deque<Slot>()
     private var sending: [UInt64: Sending] = [:]
@@ -72,6 +84,8 @@ package struct WebSocketMachine: Sendable {
     package var opening: [(slot: UInt64, messages: IncomingMessages)] = []
     /// Texts that wait for a lookup of members, one lookup at a time.
     private var asking = Deque<UInt64>()
+    /// The lookup for the first of them.
+    private var pages: MemberPages?
     /// Calls of the control plane.
     var calls = InBandCalls()
 
@@ -82,21 +96,37 @@ package struct WebSocketMachine: Sendable {
         self.connection = connection
         self.account = account
         self.credential = credential
+        (isLoggedIn, software, asksForEncryption) = (true, nil, false)
+    }
+
+    /// Creates the machine of a socket whose account a message will name.
+    package init(
+        environment: JSONEnvironment, connection: ConnectionID, software: String?, asksForEncryption: Bool
+    ) {
+        self.environment = environment
+        self.connection = connection
+        account = Self.unknownAccount
+        isLoggedIn = false
+        (self.software, self.asksForEncryption) = (software, asksForEncryption)
     }
 
     /// Handles an event.
     package mutating func take(_ event: WebSocketEvent, at now: Timestamp, _ actions: inout [WebSocketAction]) {
         switch event {
         case .fromClient(let bytes, let isText): receivedFromClient(bytes, isText, now, &actions)
-        case .fromBackend(let bytes, let isText): receivedFromBackend(bytes, isText, &actions)
-        case .found(.members, let head, let body):
-            membersFound(environment.mapping.members?.members(in: head, body), now, &actions)
+        case .fromBackend(let bytes, let isText): receivedFromBackend(bytes, isText, now, &actions)
+        case .found(.members, let head, let body): pageFound(head, body, now, &actions)
         case .notFound(.members): membersFound(nil, now, &actions)
         case .found(.account, let head, let body):
             identified(environment.mapping.account.owner(in: head, body), now, &actions)
         case .notFound(.account): identified(.unknown, now, &actions)
+        case .found(.login, let head, let body):
+            loginAnswered(environment.mapping.account.owner(in: head, body), now, &actions)
+        case .notFound(.login): loginAnswered(.unknown, now, &actions)
+        case .found(.message, _, _), .notFound(.message): unexpected("message", &actions)
         case .vault(.sealed(let ticket, let written)): sealed(ticket, written.bytes, &actions)
-        case .vault(.sealFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
+        case .vault(.sealFailed(let ticket, let failure)):
+            refuse(ticket, ExchangeRefusal(failure, of: sending[ticket]?.outgoing), &actions)
         case .vault(.opened(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
         case .news(.merged(let merge)): notify(merge)
         case .news(.lost(let localID, let reason)):
@@ -134,7 +164,7 @@ package struct WebSocketMachine: Sendable {
         let document = isText ? try? JSONDocument(bytes) : nil
         if let call = document.flatMap(InBandCall.init) { return called(call, now, &actions) }
         let ticket = environment.nextTicket()
-        let demands = environment.policies.snapshot.policy(of: account).demandsProtection
+        let demands = environment.policies.snapshot.policy(of: account).demandsProtection || isGated
         guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
         else {
             // The frame's content is unknown.
@@ -144,6 +174,14 @@ package struct WebSocketMachine: Sendable {
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
             if demands { notify(.refused(.verb), nil, &actions) }
             return
+        }
+        if let login = frame.login, !logIn(login, document, now, &actions), environment.isProtecting {
+            toBackend.append(Slot(ticket: ticket, message: nil, isReady: true))
+            return notify(.unreadable(.noMessage), nil, &actions)
+        }
+        if isGated, frame.label != .passthrough {
+            toBackend.append(Slot(ticket: ticket, message: nil, isReady: true))
+            return notify(.notLoggedIn, nil, &actions)
         }
         switch frame.label {
         case .passthrough, .control, .history, .search, .sync:
@@ -164,7 +202,8 @@ package struct WebSocketMachine: Sendable {
         _ actions: inout [WebSocketAction]
     ) {
         let outgoing: OutgoingMessage
-        do {
+        do throws(MessageFault) {
+            guard let document = try? document.parsing(for: frame.shapes) else { throw MessageFault.noMessage }
             outgoing = try OutgoingMessage(document, frame.shapes)
         } catch {
             guard environment.isProtecting else { return ready(ticket) }
@@ -193,16 +232,29 @@ package struct WebSocketMachine: Sendable {
         if asking.count == 1 { ask(&actions) }
     }
 
-    private func ask(_ actions: inout [WebSocketAction]) {
+    private mutating func ask(_ actions: inout [WebSocketAction]) {
         guard let ticket = asking.first, let sending = sending[ticket], let source = environment.mapping.members,
             let credential
         else { return }
-        actions.append(.look(source.question(of: sending.outgoing.conversation, by: credential)))
+        let pages = MemberPages(source, of: sending.outgoing.conversation, by: credential)
+        self.pages = pages
+        actions.append(.look(pages.lookup))
+    }
+
+    private mutating func pageFound(
+        _ head: ResponseHead, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
+        switch pages?.take(head, body) {
+        case .ask(let lookup): actions.append(.look(lookup))
+        case .found(let members): membersFound(members, now, &actions)
+        case .unknown, nil: membersFound(nil, now, &actions)
+        }
     }
 
     private mutating func membersFound(
         _ members: [AccountID]?, _ now: Timestamp, _ actions: inout [WebSocketAction]
     ) {
+        pages = nil
         guard let ticket = asking.popFirst() else { return unexpected("members", &actions) }
         if let members, let sending = sending[ticket] {
             environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
@@ -221,7 +273,7 @@ package struct WebSocketMachine: Sendable {
     private mutating func judge(
         _ ticket: UInt64, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
     ) {
-        sending[ticket]?.recipientName = environment.recipientName(members, besides: account)
+        sending[ticket]?.recipient = environment.recipient(members, besides: account)
         guard let text = sending[ticket] else { return }
         if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }
         let capability: Capability = provenDevice == nil ? .hosted : .client
@@ -232,7 +284,9 @@ package struct WebSocketMachine: Sendable {
             environment.tally.add(.sentPlaintext)
             sending[ticket] = nil
             ready(ticket)
-        case .refuse(let refusal): refuse(ticket, .refused(refusal), &actions)
+        case .refuse(let refusal):
+            sending[ticket]?.recipient = environment.recipient(of: refusal, members, besides: account, capability)
+            refuse(ticket, .refused(refusal), &actions)
         case .seal:
             do {
                 let plaintext = try text.outgoing.plaintext()
@@ -241,7 +295,7 @@ package struct WebSocketMachine: Sendable {
                         .seal(
                             SealMessageJob(
                                 connection: connection, ticket: ticket, sender: account, conversation: text.room,
-                                plaintext: plaintext))))
+                                plaintext: plaintext, maximumLength: text.outgoing.found.shape.longestEnvelope))))
             } catch {
                 refuse(ticket, .unreadable(error), &actions)
             }
@@ -254,7 +308,9 @@ package struct WebSocketMachine: Sendable {
         switch environment.verdictOnEnvelope(
             to: text.room, by: account, members, environment.policies.snapshot)
         {
-        case .refuse(let refusal): return refuse(ticket, .refused(refusal), &actions)
+        case .refuse(let refusal):
+            sending[ticket]?.recipient = environment.recipient(of: refusal, members, besides: account, .client)
+            return refuse(ticket, .refused(refusal), &actions)
         case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
         case .pass(nil): break
         }
@@ -277,19 +333,20 @@ package struct WebSocketMachine: Sendable {
     private mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
         let text = sending.removeValue(forKey: ticket)
         settle(ticket, in: \.toBackend, nil)
-        notify(no, text?.outgoing, to: text?.recipientName, &actions)
+        notify(no, text?.outgoing, to: text?.recipient, &actions)
     }
 
     /// Appends a refusal in the backend's form to the messages for the client.
     package mutating func notify(
-        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: String? = nil, _ actions: inout [WebSocketAction]
+        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: NamedRecipient? = nil,
+        _ actions: inout [WebSocketAction]
     ) {
         environment.tally.add(no)
         notify(no, about: outgoing?.localID, to: name)
     }
 
-    private mutating func notify(_ no: ExchangeRefusal, about localID: String?, to name: String? = nil) {
-        let words = no.words(target: name ?? Notices.thisConversation, environment.texts)
+    private mutating func notify(_ no: ExchangeRefusal, about localID: String?, to name: NamedRecipient? = nil) {
+        let words = no.words(name, environment.texts)
         let text = environment.mapping.refusal.frame(no, words: words, localID: localID)
         toClient.append(
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))

@@ -2,8 +2,6 @@
 // the client claims. The key is a digest, so that the cache holds no credential.
 
 import Crypto
-package import HTTPCodec
-import NIOCore
 package import Protection
 import Synchronization
 
@@ -22,7 +20,9 @@ package final class CredentialCache: Sendable {
 
     /// The digest by which a credential is stored.
     package struct Digest: Hashable, Sendable {
-        fileprivate let value: SHA256.Digest
+        private let value: SHA256.Digest
+
+        init(_ value: SHA256.Digest) { self.value = value }
 
         package var bytes: [UInt8] { Array(value) }
     }
@@ -33,7 +33,9 @@ package final class CredentialCache: Sendable {
     /// The owner of a credential.
     package enum Owner: Equatable, Sendable {
         case account(AccountID)
-        /// The backend rejects the credential.
+        /// The backend rejects the credential: 401.
+        case rejected
+        /// The backend names no account, for another reason.
         case nobody
         /// The backend has to be asked.
         case unknown
@@ -49,7 +51,8 @@ package final class CredentialCache: Sendable {
     package func owner(of credential: Digest, now: Int64, within life: Int64 = memory) -> Owner {
         accounts.withLock { accounts in
             guard let entry = accounts[credential] else { return .unknown }
-            return now - entry.at < (entry.owner == .nobody ? Self.memoryOfRefusals : life) ? entry.owner : .unknown
+            if case .account = entry.owner { return now - entry.at < life ? entry.owner : .unknown }
+            return now - entry.at < Self.memoryOfRefusals ? entry.owner : .unknown
         }
     }
 
@@ -65,93 +68,5 @@ package final class CredentialCache: Sendable {
     /// Drops a credential that the backend no longer accepts.
     package func forget(_ credential: Digest) {
         accounts.withLock { $0[credential] = nil }
-    }
-}
-
-/// The credential in the head of a request.
-package struct Credential: Sendable, Equatable {
-    /// The fields that carry the credential.
-    ///
-    /// A token in the query is also a field here if the backend accepts both. RFC 6750 sections 2.1 and 2.3.
-    package private(set) var fields = HeaderFields()
-    /// The part of the query that carries the credential, percent-encoded as received: `access_token=...`.
-    package private(set) var query: String?
-    /// The query part that names another user for whom the request acts: `user_id=...`. Added to lookups.
-    ///
-    /// Not secret, and left in the target.
-    package private(set) var acting: String?
-    /// The digest by which the credential is stored. Computed once, because each request uses it several times.
-    package let digest: CredentialCache.Digest
-    /// ``query`` if no field can carry the credential, else nil.
-    package var neededQuery: String? { fields.fields.isEmpty ? query : nil }
-
-    /// Creates an empty credential, which every backend rejects.
-    package init() { digest = Self.digest(of: HeaderFields(), nil, nil) }
-
-    /// Finds the credential of a request; nil if it has none, or more than one.
-    ///
-    /// With several credentials it is undefined which one the backend uses.
-    package init?(of head: RequestHead, at places: [AccountSource.Credential], actingAs: String? = nil) {
-        var fields = HeaderFields()
-        var query: String?
-        var count = 0
-        for place in places {
-            switch place {
-            case .header(let name):
-                for value in head.headers[name] {
-                    fields.add(name, value)
-                    count += 1
-                }
-            case .query(let name):
-                for part in (head.query ?? "").split(separator: "&") where part.hasPrefix(name + "=") {
-                    query = String(part)
-                    count += 1
-                    if places.contains(.header("Authorization")), case .single(let token) = RequestQuery(part)[name] {
-                        fields.add("Authorization", "Bearer \(token)")
-                    }
-                }
-            case .cookie(let name):
-                for cookie in head.headers["Cookie"].flatMap({ $0.split(separator: ";") }) {
-                    let cookie = cookie.drop { $0 == " " }
-                    guard cookie.hasPrefix(name + "=") else { continue }
-                    fields.add("Cookie", String(cookie))
-                    count += 1
-                }
-            }
-        }
-        guard count == 1 else { return nil }
-        (self.fields, self.query) = (fields, query)
-        if let name = actingAs, let query = head.query {
-            switch RequestQuery(query)[name] {
-            case .single(let other): acting = "\(name)=\(PercentCoding.segment(other))"
-            // It is undefined which of the values the backend uses.
-            case .ambiguous where PercentCoding.lenient(query.utf8).firstRange(of: Array(name.utf8)) != nil: return nil
-            case .absent, .ambiguous: break
-            }
-        }
-        digest = Self.digest(of: fields, fields.fields.isEmpty ? query : nil, acting)
-    }
-
-    private static func digest(
-        of fields: HeaderFields, _ neededQuery: String?, _ acting: String?
-    ) -> CredentialCache.Digest {
-        var hash = SHA256()
-        for field in fields.fields {
-            hash.update(data: Array("\(field.name.lowercased())\u{0}\(field.value)\u{0}".utf8))
-        }
-        hash.update(data: Array((neededQuery ?? "").utf8))
-        if let acting { hash.update(data: Array("\u{0}\(acting)".utf8)) }
-        return CredentialCache.Digest(value: hash.finalize())
-    }
-
-    /// Creates a lookup at the backend with the client's credential.
-    ///
-    /// It has no `Host`: the client's could select a tenant of the backend. The sender of the lookup adds one.
-    package func question(_ target: String) -> RequestHead {
-        var target = target
-        for part in [neededQuery, acting].compactMap(\.self) { target += (target.contains("?") ? "&" : "?") + part }
-        var headers: HeaderFields = ["Accept": "application/json"]
-        headers.fields += fields.fields
-        return RequestHead("GET", target, headers: headers)
     }
 }

@@ -20,7 +20,7 @@ package struct FoundMessage: Sendable {
     /// The parts that are sealed together with the text and present in this message.
     package let also: [SealedPart]
     package let flag: JSONPlace?
-    /// Whether the flag is true. The flag is not authenticated.
+    /// Whether the flag is true, or armour is in the text. Neither is authenticated.
     package let isFlagged: Bool
     /// The field of the envelope; nil if the message has none.
     package let envelopePlace: JSONPlace?
@@ -29,6 +29,8 @@ package struct FoundMessage: Sendable {
     /// They come from the envelope's field, or from the text if the shape has no such field. Many words are valid
     /// Base64.
     package let envelope: [UInt8]?
+    /// Whether the text is HTML.
+    package let isHTML: Bool
     package let sender: String?
     /// The recipients; nil if the mapping names none in messages.
     package let recipients: [String]?
@@ -72,6 +74,7 @@ extension MessageShape {
         var parts: [SealedPart] = []
         for path in also {
             if let place = try document.one(path, from: object) {
+                guard !document.isParsed(place) else { throw .conflict }
                 parts.append(SealedPart(path: path.text, place: place))
             }
         }
@@ -103,14 +106,14 @@ extension MessageShape {
     /// Whether a member besides the text may hold content: a sealed value, the flag or the envelope.
     func mayHoldContent(in name: String) -> Bool {
         guard name != text.firstMember else { return false }
-        return kept?.contains(name) == false || name == flag.firstMember || name == envelope?.firstMember
+        return kept?.contains(name) == false || name == flag?.firstMember || name == envelope?.firstMember
             || also.contains { $0.firstMember == name }
     }
 
     /// Whether a member is sealed because ``kept`` does not name it.
     private func takesMember(_ name: String) -> Bool {
         guard let kept, !kept.contains(name) else { return false }
-        return name != text.firstMember && name != flag.firstMember && name != envelope?.firstMember
+        return name != text.firstMember && name != flag?.firstMember && name != envelope?.firstMember
             && !also.contains { $0.firstMember == name }
     }
 }
@@ -121,10 +124,16 @@ package enum MessageFault: Error, Equatable, Sendable {
     case noMessage
     /// The message has no text.
     case noText(at: Int)
+    /// The conversation of the message to which the request refers is not known.
+    case unknownMessage
     /// The message's conversation is missing.
     case noConversation(at: Int)
     /// The value at the path has the wrong kind, for instance a number instead of a text.
     case wrongKind(path: String, found: JSONKind, at: Int)
+    /// The body is not a form, or programs could read it in different ways.
+    case notAForm(at: Int)
+    /// A string in which the mapping expects a JSON document holds none.
+    case notADocument(path: String, at: Int)
     /// A path for one value finds several.
     case severalValues(path: String)
     /// An object on the path has two members with the same name.
@@ -153,8 +162,11 @@ extension MessageFault: CustomStringConvertible {
         switch self {
         case .noMessage: "there is no message where the mapping expects one"
         case .noText(let at): "the message at byte \(at) has no text"
+        case .unknownMessage: "the conversation of the message to which it refers is not known"
         case .noConversation(let at): "the message at byte \(at) names no conversation"
         case .wrongKind(let path, let found, let at): "\(path) finds \(found.words) at byte \(at)"
+        case .notAForm(let at): "the form cannot be read at byte \(at), or programs could read it in different ways"
+        case .notADocument(let path, let at): "the string at byte \(at), where \(path) is parsed, is no JSON document"
         case .severalValues(let path): "\(path) finds several values, but only one is allowed"
         case .duplicateNames(let at): "the object at byte \(at) has two members with the same name"
         case .loneSurrogate(let at): "the string at byte \(at) contains half a surrogate pair"

@@ -77,6 +77,15 @@ package struct IncomingMessages: Sendable {
         self.handlings = handlings
     }
 
+    /// Remembers where the reader has met messages, for requests that name a message only.
+    private func noteConversations(_ environment: JSONEnvironment) {
+        guard environment.mapping.findsMessages else { return }
+        for message in messages {
+            guard let id = message.remoteID else { continue }
+            environment.messages.remember(message.conversation, of: id, for: reader)
+        }
+    }
+
     /// Whether bytes can be an envelope, by length and header. Many words are valid Base64.
     private static func maybeEnvelope(_ bytes: [UInt8]) -> Bool {
         bytes.count > Envelope.headerLength && Envelope.claim(of: bytes) != nil
@@ -114,6 +123,7 @@ package struct IncomingMessages: Sendable {
         }
         let policies = environment.policies.snapshot
         if let obstacle, environment.inbound(to: reader, in: nil, policies) != .deliver { throw obstacle }
+        noteConversations(environment)
         var edits = MessageEdits(document)
         var isCopy = false
         for message in unread where environment.inbound(to: reader, in: message.conversation, policies) != .deliver {

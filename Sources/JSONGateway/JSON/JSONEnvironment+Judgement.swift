@@ -54,12 +54,23 @@ extension JSONEnvironment {
         latches.isEmpty && directory.isEmpty && passesUnread(to: reader)
     }
 
-    /// The name of the recipient in texts for people: the other member of two, else nil.
-    ///
-    /// People do not know the ids of conversations.
-    package func recipientName(_ members: [AccountID]?, besides sender: AccountID) -> String? {
+    /// The recipients in texts for people, without those who have no device; nil if there are no two members.
+    func recipient(_ members: [AccountID]?, besides sender: AccountID) -> NamedRecipient? {
         let others = members?.filter { $0 != sender } ?? []
-        return others.count == 1 ? others[0].name : nil
+        return others.count == 1 ? NamedRecipient(name: others[0].name) : nil
+    }
+
+    /// The recipients in the text of a refusal.
+    ///
+    /// - Parameters:
+    ///   - members: those of the conversation; nil if unknown.
+    ///   - capability: whether the sender's client has proven a device.
+    func recipient(
+        of refusal: Refusal, _ members: [AccountID]?, besides sender: AccountID, _ capability: Capability
+    ) -> NamedRecipient? {
+        guard refusal == .room, let members else { return recipient(members, besides: sender) }
+        let without = members.filter { $0 != sender && !isCapable($0) }.map(\.name)
+        return NamedRecipient(withoutDevice: (capability == .client ? [] : ["you"]) + without)
     }
 }
 

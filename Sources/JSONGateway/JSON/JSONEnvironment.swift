@@ -18,9 +18,10 @@ package final class JSONEnvironment: Sendable {
         package let texts: NoticeTexts
         /// Maximum size of an answer whose messages are opened, in bytes.
         package let answerLimit: Int
+        package let relays: RelayLimits
 
-        package init(mapping: Mapping, texts: NoticeTexts, answerLimit: Int) {
-            (self.mapping, self.texts, self.answerLimit) = (mapping, texts, answerLimit)
+        package init(mapping: Mapping, texts: NoticeTexts, answerLimit: Int, relays: RelayLimits = RelayLimits()) {
+            (self.mapping, self.texts, self.answerLimit, self.relays) = (mapping, texts, answerLimit, relays)
         }
     }
 
@@ -30,23 +31,28 @@ package final class JSONEnvironment: Sendable {
     /// The public keys of people's own devices.
     package let directory: DirectoryCache
     package let devices = ProvenDevices()
+    package let relays = RelayTable()
     package let credentials = CredentialCache()
     package let accounts = KnownAccounts()
     package let conversations = MemberCache()
+    package let messages = MessageConversations()
     package let observations = SharedObservations()
     /// The tables that exchanges share with the queue of writes.
     package let writes: WriteTables
     package let unmatched = UnmatchedRequests()
+    /// The notices for devices that are not connected; nil without a push hook.
+    package let push: PushNotices?
     let duplicateFilter = DuplicateFilter()
     private let current: Mutex<Settings>
     private let tickets = Atomic<UInt64>(0)
 
     package init(
         mapping: Mapping, texts: NoticeTexts = NoticeTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        directory: DirectoryCache = DirectoryCache(), writes: WriteTables, answerLimit: Int
+        directory: DirectoryCache = DirectoryCache(), writes: WriteTables, answerLimit: Int,
+        relays: RelayLimits = RelayLimits(), push: PushNotices? = nil
     ) {
-        self.writes = writes
-        current = Mutex(Settings(mapping: mapping, texts: texts, answerLimit: answerLimit))
+        (self.writes, self.push) = (writes, push)
+        current = Mutex(Settings(mapping: mapping, texts: texts, answerLimit: answerLimit, relays: relays))
         self.policies = policies
         self.latches = latches
         self.directory = directory
@@ -57,9 +63,14 @@ package final class JSONEnvironment: Sendable {
     package var texts: NoticeTexts { settings.texts }
     package var settings: Settings { current.withLock { $0 } }
 
-    package func replace(_ mapping: Mapping, texts: NoticeTexts, answerLimit: Int) {
-        current.withLock { $0 = Settings(mapping: mapping, texts: texts, answerLimit: answerLimit) }
+    package func replace(
+        _ mapping: Mapping, texts: NoticeTexts, answerLimit: Int, relays: RelayLimits = RelayLimits()
+    ) {
+        current.withLock {
+            $0 = Settings(mapping: mapping, texts: texts, answerLimit: answerLimit, relays: relays)
+        }
         conversations.forgetAll()
+        messages.forgetAll()
     }
 
     /// Whether an account is behind this gateway, and its policy takes part.
@@ -71,6 +82,12 @@ package final class JSONEnvironment: Sendable {
     ///
     /// If so, content that the gateway cannot inspect is refused: it could be addressed to a protected conversation.
     package var isProtecting: Bool { policies.strictest.demandsProtection || !latches.isEmpty }
+
+    /// Whether a device may go on with its relay: its login still stands for it, and its account takes part.
+    package func mayRelay(_ call: RelayCall) -> Bool {
+        devices.device(of: call.account, by: call.credential, in: directory) == call.own
+            && policies.snapshot.policy(of: call.account).takesPart
+    }
 
     /// Notifies a connection when ``isProtecting`` may have become true.
     ///
@@ -156,22 +173,32 @@ extension AccountSource {
             else { return .nobody }
             return .account(.services(text))
         case 429, 500...: return .unknown
+        case 401: return .rejected
         default: return .nobody
         }
     }
 }
 
-extension MembersSource {
-    /// Ours: maximum size of an answer with members, in bytes.
-    private static let answerLimit = 4 << 20
-
-    /// The lookup of a conversation's members, with a client's credential.
-    package func question(of conversation: String, by credential: Credential) -> Lookup {
-        let target = Mapping.target(target, conversation: conversation)
-        return Lookup(.members, credential.question(target), limit: Self.answerLimit)
+extension MessageSource {
+    /// The lookup of a message's conversation, with a client's credential.
+    package func question(about message: String, by credential: Credential) -> Lookup {
+        Lookup(.message, credential.question(Mapping.target(target, "message_id", message)))
     }
 
-    /// Reads the members from the backend's answer; nil if the answer is an error or cannot be read.
+    /// Reads the conversation from the backend's answer; nil if the answer is an error or names none.
+    package func conversation(in answer: ResponseHead, _ body: ByteBuffer) -> String? {
+        guard (200..<300).contains(answer.status), let document = try? JSONDocument(body),
+            let place = try? document.one(conversation)
+        else { return nil }
+        return try? document.identifier(place, conversation.text)
+    }
+}
+
+extension MembersSource {
+    /// Ours: maximum size of an answer with members, in bytes.
+    static let answerLimit = 4 << 20
+
+    /// Reads the members from one answer of the backend; nil if the answer is an error or cannot be read.
     package func members(in answer: ResponseHead, _ body: ByteBuffer) -> [AccountID]? {
         guard (200..<300).contains(answer.status), let document = try? JSONDocument(body),
             let places = try? document.places(accounts, limit: MemberCache.memberLimit)

@@ -29,6 +29,8 @@ package struct Captures: Equatable, Sendable, ExpressibleByDictionaryLiteral {
 package struct TargetValues: Equatable, Sendable {
     package let captures: Captures
     package let query: RequestQuery
+    /// The conversation of the message that the target names; nil until it is found.
+    package var conversationOfMessage: String?
 
     package init(captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil)) {
         (self.captures, self.query) = (captures, query)
@@ -41,6 +43,7 @@ package struct TargetValues: Equatable, Sendable {
         case .query(let name):
             guard case .single(let text) = query[name] else { return nil }
             return text
+        case .ofMessage: return conversationOfMessage
         case .message, .container, .containerName: return nil
         }
     }
@@ -49,7 +52,15 @@ package struct TargetValues: Equatable, Sendable {
 /// The route that matches a request.
 package struct RouteMatch: Sendable {
     package let route: Mapping.Route
-    package let target: TargetValues
+    package var target: TargetValues
+
+    /// The id of the message whose conversation is that of the request; nil if the request names its conversation.
+    var messageToFind: String? {
+        guard target.conversationOfMessage == nil,
+            case .ofMessage(let name)? = route.conversationSource
+        else { return nil }
+        return target[.capture(name)]
+    }
 
     /// Whether the head alone identifies the recipients of a text.
     var namesRecipients: Bool {
@@ -82,6 +93,9 @@ extension Mapping {
             route: routes[found], target: TargetValues(captures: captures, query: parsed ?? RequestQuery(query)))
     }
 
+    /// Whether a request names a message in place of its conversation.
+    var findsMessages: Bool { index.findsMessages }
+
     /// Whether WebSocket messages may carry content of people.
     package var looksAtFrames: Bool { frames.contains { $0.label == .content } }
 
@@ -110,10 +124,10 @@ extension Mapping {
         return nil
     }
 
-    /// The target of a lookup, with the conversation inserted.
-    package static func target(_ template: String, conversation: String) -> String {
-        guard let range = template.firstRange(of: "{conversation}") else { return template }
-        return template[..<range.lowerBound] + PercentCoding.segment(conversation) + template[range.upperBound...]
+    /// The target of a lookup, with a value inserted for a name in braces.
+    package static func target(_ template: String, _ name: String, _ value: String) -> String {
+        guard let range = template.firstRange(of: "{\(name)}") else { return template }
+        return template[..<range.lowerBound] + PercentCoding.segment(value) + template[range.upperBound...]
     }
 
     /// Whether fields ask the backend to use another method or path. Some backends do.

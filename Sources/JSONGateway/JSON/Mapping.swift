@@ -1,7 +1,9 @@
 // The operator's description of a backend's API: which requests carry messages, and where in them the parts are.
 // `MappingFile` reads it from a file.
 
+package import HTTPCodec
 package import JSONCodec
+package import NIOCore
 
 /// The mapping of one backend.
 package struct Mapping: Sendable, Equatable {
@@ -10,11 +12,15 @@ package struct Mapping: Sendable, Equatable {
     package var account: AccountSource
     /// The lookup of a conversation's members; nil if messages name their recipients.
     package var members: MembersSource?
+    /// The lookup of a message's conversation; nil if the backend has none.
+    package var messagesByID: MessageSource?
     /// The routes. The first that matches is used.
     package var routes: [Mapping.Route] { didSet { index = RouteIndex(routes) } }
     private(set) var index: RouteIndex
     /// The kinds of WebSocket messages. The first that matches is used.
-    package var frames: [FrameRoute]
+    package var frames: [FrameRoute] { didSet { logsInByFrames = frames.contains { $0.login != nil } } }
+    /// Whether WebSocket messages carry logins.
+    package private(set) var logsInByFrames: Bool
     package var refusal: RefusalForm
     /// The notice for WebSocket clients when the backend has assigned an id to a message with a local id.
     ///
@@ -33,6 +39,7 @@ package struct Mapping: Sendable, Equatable {
         self.routes = routes
         index = RouteIndex(routes)
         self.frames = frames
+        logsInByFrames = frames.contains { $0.login != nil }
         self.refusal = refusal
     }
 }
@@ -71,9 +78,23 @@ package struct MembersSource: Sendable, Equatable {
     package var accounts: JSONPath
     /// Whether the account is the name of the member at the path, not its value.
     package var areNames: Bool
+    /// How the members come in pages; nil if one answer has all.
+    package var paging: MemberPaging?
 
     package init(target: String, accounts: JSONPath, areNames: Bool) {
         (self.target, self.accounts, self.areNames) = (target, accounts, areNames)
+    }
+}
+
+/// The lookup of the conversation of a message.
+package struct MessageSource: Sendable, Equatable {
+    /// The target of a GET, with `{message_id}` in it.
+    package var target: String
+    /// The path of the conversation in the answer.
+    package var conversation: JSONPath
+
+    package init(target: String, conversation: JSONPath) {
+        (self.target, self.conversation) = (target, conversation)
     }
 }
 
@@ -129,13 +150,16 @@ extension Mapping {
         /// The ids of other messages to which the request refers.
         package let references: [ValueSource]
         package let answer: Answer
+        /// The list of members that clients ask for in answers; nil if they cannot choose.
+        package let chosenMembers: ChosenMembers?
 
         package init(
             methods: [String], path: PathPattern, query: [QueryCondition] = [], label: Mapping.Label,
             request: MessageShape? = nil, response: [MessageShape] = [], remoteID: JSONPath? = nil,
             localID: ValueSource? = nil, conversation: ValueSource? = nil, references: [ValueSource] = [],
-            answer: Answer = .whenDone
+            answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil
         ) {
+            self.chosenMembers = chosenMembers
             self.methods = methods
             self.path = path
             self.query = query
@@ -149,14 +173,87 @@ extension Mapping {
             self.answer = answer
         }
 
+        /// Where a request has its conversation; nil if it names none.
+        var conversationSource: ValueSource? { conversation ?? request?.conversation }
+
+        /// The place of the message's backend id in the answer to a write; nil if the answer has none.
+        package var remoteIDSource: RemoteIDSource? {
+            remoteID.map { RemoteIDSource($0, parsing: ((request.map { [$0] } ?? []) + response).parsedPaths) }
+        }
+
         package static func == (left: Route, right: Route) -> Bool {
             left === right
                 || left.methods == right.methods && left.path == right.path && left.query == right.query
                     && left.label == right.label && left.request == right.request && left.response == right.response
                     && left.remoteID == right.remoteID && left.localID == right.localID
                     && left.conversation == right.conversation && left.references == right.references
-                    && left.answer == right.answer
+                    && left.answer == right.answer && left.chosenMembers == right.chosenMembers
         }
+    }
+}
+
+/// A list of members to which a client reduces the messages in answers, for instance `event_fields` of Matrix.
+///
+/// Without flag and envelope a sealed message looks like a plain one, so the gateway adds what it needs.
+package struct ChosenMembers: Sendable, Equatable {
+    /// The name in the query whose value is the document with the list; nil if the body is.
+    package var query: String?
+    /// The path of the list.
+    package var list: JSONPath
+    /// The names to add.
+    package var needed: [String]
+
+    package init(query: String?, list: JSONPath, needed: [String]) {
+        (self.query, self.list, self.needed) = (query, list, needed)
+    }
+
+    /// A document with the needed names in its list; nil if it has no list, or all of them.
+    package func added(to document: JSONDocument) -> ByteBuffer? {
+        guard let list = try? document.one(list), document.kind(list) == .array else { return nil }
+        var names = document.children(list).map { JSONFragment(document, $0) }
+        let missing = needed.filter { name in !document.children(list).contains { document.hasText(name, $0) } }
+        guard !missing.isEmpty else { return nil }
+        names += missing.map { .string($0) }
+        var edits = JSONEdits(document)
+        edits.replace(list, with: .array(names))
+        return try? edits.apply()
+    }
+
+    /// A target with the needed names in its list; nil if nothing has to change.
+    package func added(to head: RequestHead) -> String? {
+        guard let query, let text = head.query, case .single(let value) = RequestQuery(text)[query],
+            let document = try? JSONDocument(ByteBuffer(string: value)), let edited = added(to: document)
+        else { return nil }
+        let parts = text.split(separator: "&", omittingEmptySubsequences: false).map { part in
+            guard case .single = RequestQuery(part)[query] else { return String(part) }
+            return PercentCoding.segment(query) + "=" + PercentCoding.segment(String(buffer: edited))
+        }
+        return head.path + "?" + parts.joined(separator: "&")
+    }
+}
+
+/// The place of a message's backend id in an answer, as the queue stores it: the path, then those of parsed strings, one
+/// a line.
+package struct RemoteIDSource: Sendable, Equatable {
+    package let path: JSONPath
+    package let parsed: [JSONPath]
+
+    package init(_ path: JSONPath, parsing parsed: [JSONPath] = []) { (self.path, self.parsed) = (path, parsed) }
+
+    /// Reads the stored form; nil if it is not valid.
+    package init?(_ stored: some Sequence<UInt8>) {
+        let lines = String(decoding: Array(stored), as: UTF8.self).split(separator: "\n")
+        let paths = lines.compactMap { try? JSONPath(String($0)) }
+        guard let first = paths.first, paths.count == lines.count else { return nil }
+        self.init(first, parsing: Array(paths.dropFirst()))
+    }
+
+    package var stored: [UInt8] { Array(([path] + parsed).map(\.text).joined(separator: "\n").utf8) }
+
+    /// The id in an answer; nil if there is none.
+    package func id(in document: JSONDocument) -> String? {
+        guard let document = try? document.parsing(parsed), let place = try? document.one(path) else { return nil }
+        return try? document.identifier(place, path.text)
     }
 }
 
@@ -186,9 +283,15 @@ package struct FrameRoute: Sendable, Equatable {
     package var when: JSONPath?
     package var label: Mapping.Label
     package var shapes: [MessageShape]
+    /// The login in such messages, which are labelled ``Mapping/Label/passthrough``; nil if they have none.
+    package var login: FrameLogin?
 
-    package init(direction: Direction, when: JSONPath?, label: Mapping.Label, shapes: [MessageShape] = []) {
+    package init(
+        direction: FrameRoute.Direction, when: JSONPath?, label: Mapping.Label, shapes: [MessageShape] = [],
+        login: FrameLogin? = nil
+    ) {
         (self.direction, self.when, self.label, self.shapes) = (direction, when, label, shapes)
+        self.login = login
     }
 }
 
@@ -203,6 +306,18 @@ package enum ValueSource: Sendable, Equatable {
     case container(JSONPath)
     /// The name of the container of the message.
     case containerName
+    /// The conversation of the message whose id is a segment of the path, by the segment's name in the route.
+    case ofMessage(String)
+}
+
+/// How an envelope stands in a text as `?PAWL:BASE64.`, which needs no flag.
+package enum EnvelopeArmour: String, Sendable, CaseIterable {
+    /// The text is plain.
+    case text
+    /// The text is HTML that the backend has made of the sender's text.
+    case html
+    /// As in ``html`` if the envelope is in an HTML element, else as in ``text``.
+    case detect
 }
 
 /// The positions of messages in a document, and of the parts of a message.
@@ -225,12 +340,22 @@ package struct MessageShape: Sendable, Equatable {
     ///
     /// If set, all other members are sealed, except those into which the paths here lead.
     package var kept: Set<String>?
-    /// The flag that the message is encrypted.
-    package var flag: JSONPath
+    /// The paths of sealed values that clients show beside the text, which are marked with it; nil if all strings are.
+    package var shown: Set<String>?
+    /// The flag that the message is encrypted; nil if ``armour`` shows it.
+    package var flag: JSONPath?
     /// The path of the envelope; nil if it replaces the text.
     package var envelope: JSONPath?
     /// The text beside an envelope in its own field, for clients that bypass the gateway.
     package var fallback: String
+    /// The strings of the document that hold JSON documents, in which the other paths continue.
+    package var parsed: [JSONPath] = []
+    /// The forms that a request's body may have.
+    package var bodies: Set<BodyForm> = [.json]
+    /// How an envelope stands in the text; nil if it is Base64 alone, or has a field of its own.
+    package var armour: EnvelopeArmour?
+    /// The longest value that the backend accepts where the envelope stands; nil if the mapping names none.
+    package var limit: TextLimit?
     // In the message:
     /// The author; nil in a request, where it is the sending account.
     package var sender: JSONPath?
@@ -243,7 +368,7 @@ package struct MessageShape: Sendable, Equatable {
 
     package init(
         containers: JSONPath, messages: JSONPath, conversation: ValueSource, text: JSONPath, also: [JSONPath] = [],
-        flag: JSONPath, envelope: JSONPath? = nil, fallback: String = "", sender: JSONPath? = nil,
+        flag: JSONPath?, envelope: JSONPath? = nil, fallback: String = "", sender: JSONPath? = nil,
         recipients: JSONPath? = nil, remoteID: JSONPath? = nil, localID: JSONPath? = nil, content: JSONPath? = nil,
         kept: Set<String>? = nil
     ) {
@@ -266,12 +391,25 @@ package struct MessageShape: Sendable, Equatable {
 
 /// The form of the gateway's refusals, in the backend's own style, so that clients understand them.
 package struct RefusalForm: Sendable, Equatable {
+    /// What differs for some codes.
+    package struct Special: Sendable, Equatable {
+        package var status: Int?
+        package var body: String?
+
+        package init(status: Int? = nil, body: String? = nil) { (self.status, self.body) = (status, body) }
+    }
+
+    /// The status of refusals by the policy.
     package var status: Int
     package var contentType: String
     /// JSON, with `{reason}` inside a string for the text and `{code}` for the gateway's code.
     package var body: String
     /// The form of a WebSocket message, which may also contain `{local_id}`; ``body`` is used if nil.
     package var frame: String?
+    /// Fields of every refusal over HTTP.
+    package var headers = HeaderFields()
+    /// Other forms, by the gateway's code.
+    package var codes: [String: Special] = [:]
 
     package init(
         status: Int = 403, contentType: String = "application/json",

@@ -33,17 +33,23 @@ package struct MessageEdits: Sendable {
     /// Replaces the sealed content by an envelope, and sets the flag.
     package mutating func seal(_ message: FoundMessage, envelope: [UInt8]) throws(MessageFault) {
         guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
-        var base64: [UInt8] = []
-        base64.reserveCapacity(Base64.encodedLength(envelope.count))
-        Base64.encode(envelope[...], into: &base64)
+        let written: JSONFragment
+        if message.shape.armour == nil {
+            var base64: [UInt8] = []
+            base64.reserveCapacity(Base64.encodedLength(envelope.count))
+            Base64.encode(envelope[...], into: &base64)
+            written = .base64(base64)
+        } else {
+            written = .string(String(decoding: Armour.whole(envelope), as: UTF8.self))
+        }
         try wholly { edits throws(MessageFault) in
             for part in message.also { edits.changes.append(.remove(part.place)) }
-            try edits.set(message.shape.flag, message.flag, to: .boolean(true), in: message)
+            if let flag = message.shape.flag { try edits.set(flag, message.flag, to: .boolean(true), in: message) }
             if let path = message.shape.envelope {
                 edits.changes.append(.replace(text, .string(message.shape.fallback)))
-                try edits.set(path, message.envelopePlace, to: .base64(base64), in: message)
+                try edits.set(path, message.envelopePlace, to: written, in: message)
             } else {
-                edits.changes.append(.replace(text, .base64(base64)))
+                edits.changes.append(.replace(text, written))
             }
         }
     }
@@ -52,7 +58,8 @@ package struct MessageEdits: Sendable {
     ///
     /// Also removes other values at sealed paths, because they are not authenticated.
     package mutating func open(_ message: FoundMessage, _ content: SealedContent) throws(MessageFault) {
-        guard let text = content.values.first?.value else { throw .malformedContent }
+        guard var text = content.values.first?.value else { throw .malformedContent }
+        if message.isHTML { text = try .string(TextArmour.html(text)) }
         try wholly { edits throws(MessageFault) in
             try edits.set(message.shape.text, message.text, to: text, in: message)
             let values = content.values.dropFirst()
@@ -78,13 +85,16 @@ package struct MessageEdits: Sendable {
 
     /// Replaces the message's text by words of the gateway.
     package mutating func replace(_ message: FoundMessage, with words: String) throws(MessageFault) {
+        let words = message.isHTML ? TextArmour.html(words) : words
         try wholly { edits throws(MessageFault) in
             try edits.set(message.shape.text, message.text, to: .string(words), in: message)
             for place in message.also.map(\.place) {
                 // A nested content, for instance of an edit, gets the same words. Other values are removed.
                 if let inner = try edits.innerText(message, place) {
                     edits.changes.append(.replace(inner, .string(words)))
-                    for other in try edits.innerAlso(message, place) { edits.changes.append(.remove(other)) }
+                    for other in try message.shape.parts(of: place, in: edits.document) {
+                        edits.changes.append(.remove(other.place))
+                    }
                 } else {
                     edits.changes.append(.remove(place))
                 }
@@ -99,20 +109,23 @@ package struct MessageEdits: Sendable {
     package mutating func mark(_ message: FoundMessage, with words: String) throws(MessageFault) {
         try wholly { edits throws(MessageFault) in
             let count = edits.changes.count
-            if let text = message.text { try edits.mark(text, words) }
-            for place in message.also.map(\.place) {
-                if edits.document.kind(place) == .string {
-                    try edits.mark(place, words)
-                } else if edits.document.kind(place) == .object {
-                    if let inner = try edits.innerText(message, place) { try edits.mark(inner, words) }
-                    for other in try edits.innerAlso(message, place) where edits.document.kind(other) == .string {
-                        try edits.mark(other, words)
+            if let text = message.text { try edits.mark(text, words, isHTML: message.isHTML) }
+            for part in message.also {
+                if edits.isShown(part, message) {
+                    try edits.mark(part.place, words)
+                } else if edits.document.kind(part.place) == .object {
+                    if let inner = try edits.innerText(message, part.place) { try edits.mark(inner, words) }
+                    for other in try message.shape.parts(of: part.place, in: edits.document)
+                    where edits.isShown(other, message) {
+                        try edits.mark(other.place, words)
                     }
                 }
             }
-            guard edits.changes.count == count, let part = message.also.first(where: { edits.mayHoldText($0.place) })
-            else { return }
-            throw .noText(at: edits.document.range(part.place).lowerBound)
+            if edits.changes.count == count, let part = message.also.first(where: { edits.mayHoldText($0.place) }) {
+                throw .noText(at: edits.document.range(part.place).lowerBound)
+            }
+            // What looks like an envelope is none.
+            if message.isFlagged || message.envelopePlace != nil { edits.takeEnvelope(message) }
         }
     }
 
@@ -131,7 +144,8 @@ package struct MessageEdits: Sendable {
             return
         }
         guard overruled.insert(content).inserted else { return }
-        let text = names.dropFirst().reversed().reduce(JSONFragment.string(words)) { .object([($1, $0)]) }
+        let shown = message.shape.armour == .html ? TextArmour.html(words) : words
+        let text = names.dropFirst().reversed().reduce(JSONFragment.string(shown)) { .object([($1, $0)]) }
         var isReplaced = false
         for place in document.children(content) {
             let name = (try? document.name(place)) ?? nil
@@ -226,11 +240,13 @@ package struct MessageEdits: Sendable {
         if let place = message.envelopePlace { changes.append(.remove(place)) }
     }
 
-    private mutating func mark(_ place: JSONPlace, _ words: String) throws(MessageFault) {
+    private mutating func mark(
+        _ place: JSONPlace, _ words: String, isHTML: Bool = false
+    ) throws(MessageFault) {
         guard let text = try? document.text(place) else {
             throw .loneSurrogate(at: document.range(place).lowerBound)
         }
-        changes.append(.replace(place, .string(words + text)))
+        changes.append(.replace(place, .string(isHTML ? TextArmour.marked(text, words) : words + text)))
     }
 
     private func mayHoldText(_ place: JSONPlace) -> Bool {
@@ -248,8 +264,9 @@ package struct MessageEdits: Sendable {
         return text
     }
 
-    private func innerAlso(_ message: FoundMessage, _ object: JSONPlace) throws(MessageFault) -> [JSONPlace] {
-        try message.shape.parts(of: object, in: document).map(\.place)
+    /// Whether a value is a string that clients show to people.
+    private func isShown(_ part: SealedPart, _ message: FoundMessage) -> Bool {
+        document.kind(part.place) == .string && message.shape.shown?.contains(part.path) != false
     }
 }
 

@@ -22,6 +22,8 @@ package struct MessageReading: Sendable {
     private let isRequest: Bool
     /// The places of the messages, because two shapes may find the same message.
     private var seen: Set<JSONPlace> = []
+    /// Messages that cannot be read because of a value of the wrong kind, unless another shape reads it.
+    private var ofWrongKind: [(value: JSONPlace, message: UnreadMessage)] = []
 
     /// Finds the messages.
     ///
@@ -43,12 +45,18 @@ package struct MessageReading: Sendable {
                 if error == .tooManyMessages { return }
             }
         }
+        let texts = messages.map { document.range($0.text ?? $0.content).lowerBound }.sorted()
+        unread += ofWrongKind.filter { wrong in
+            // A string without a document is noted already.
+            !seen.contains(wrong.value) && !texts.hasElement(in: document.range(wrong.value))
+        }.map(\.message)
     }
 
     private mutating func read(_ shape: MessageShape) throws(MessageFault) {
         var count = 0
-        for container in try places(shape.containers, from: document.root) {
-            for place in try places(shape.messages, from: container) {
+        for path in shape.parsed { try readUnparsed(path, shape) }
+        for container in try search(shape.containers, from: document.root, shape) {
+            for place in try search(shape.messages, from: container, shape) {
                 count += 1
                 do throws(MessageFault) {
                     guard let message = try message(shape, container, place) else { continue }
@@ -56,15 +64,37 @@ package struct MessageReading: Sendable {
                     guard messages.count < Self.messageLimit else { throw .tooManyMessages }
                     messages.append(message)
                 } catch {
-                    guard error != .tooManyMessages, unread.count < Self.messageLimit else { throw .tooManyMessages }
-                    unread.append(
-                        UnreadMessage(
-                            fault: error, shape: shape, place: place, content: (try? content(shape, place)) ?? nil,
-                            conversation: try? conversation(shape.conversation, container, place)))
+                    guard error != .tooManyMessages, unreadCount < Self.messageLimit else { throw .tooManyMessages }
+                    let message = UnreadMessage(
+                        fault: error, shape: shape, place: place, content: (try? content(shape, place)) ?? nil,
+                        conversation: try? conversation(shape.conversation, container, place))
+                    if let value = valueOfWrongKind(shape, place) {
+                        ofWrongKind.append((value, message))
+                    } else {
+                        unread.append(message)
+                    }
                 }
             }
         }
         if isRequest, count == 0 { throw .noMessage }
+    }
+
+    /// Notes the strings in which messages may be, but no document is.
+    private mutating func readUnparsed(_ path: JSONPath, _ shape: MessageShape) throws(MessageFault) {
+        for place in try unparsed(path) where seen.insert(place).inserted {
+            guard unreadCount < Self.messageLimit else { throw .tooManyMessages }
+            let fault = MessageFault.notADocument(path: path.text, at: document.range(place).lowerBound)
+            unread.append(
+                UnreadMessage(fault: fault, shape: shape, place: place, content: nil, conversation: nil))
+        }
+    }
+
+    private func unparsed(_ path: JSONPath) throws(MessageFault) -> [JSONPlace] {
+        do throws(JSONMatchError) {
+            return try document.unparsed(path)
+        } catch {
+            throw MessageFault(error)
+        }
     }
 
     /// Reads one message; nil if the value in an answer is no message.
@@ -74,24 +104,66 @@ package struct MessageReading: Sendable {
         let offset = document.range(place).lowerBound
         guard let content = try content(shape, place), document.kind(content) == .object else {
             if isRequest { throw .noText(at: offset) }
+            try refuseWrongKind(shape, place)
             return nil
         }
         let text = try string(shape.text, in: content)
+        if text == nil, !isRequest { try refuseWrongKind(shape, place) }
         let also = try shape.parts(of: content, in: document)
-        let flag = try one(shape.flag, from: content)
+        let flag = try shape.flag.flatMap { path throws(MessageFault) in try one(path, from: content) }
         let envelopePlace = try shape.envelope.flatMap { path throws(MessageFault) in try string(path, in: content) }
         if isRequest, text == nil { throw .noText(at: offset) }
         guard text != nil || envelopePlace != nil || !also.isEmpty else { return nil }
         let written = shape.envelope == nil ? text : envelopePlace
+        let armoured = shape.armour.map { TextArmour(written, $0, in: document) }
         return FoundMessage(
             shape: shape, container: container, place: place, content: content,
             conversation: try conversation(shape.conversation, container, place), text: text, also: also, flag: flag,
-            isFlagged: flag.flatMap(document.boolean) ?? false, envelopePlace: envelopePlace,
-            envelope: written.flatMap(envelope),
+            isFlagged: armoured?.hasMarker ?? flag.flatMap(document.boolean) ?? false, envelopePlace: envelopePlace,
+            envelope: armoured == nil ? written.flatMap(envelope) : armoured?.envelope,
+            isHTML: armoured?.isHTML ?? false,
             sender: try shape.sender.flatMap { path throws(MessageFault) in try name(path, in: place) },
             recipients: try shape.recipients.map { path throws(MessageFault) in try names(path, in: place) },
             remoteID: try shape.remoteID.flatMap { path throws(MessageFault) in try name(path, in: place) },
             localID: try shape.localID.flatMap { path throws(MessageFault) in try name(path, in: place) })
+    }
+
+    private var unreadCount: Int { unread.count + ofWrongKind.count }
+
+    /// All values at a path of messages. Notes the values of the wrong kind.
+    private mutating func search(
+        _ path: JSONPath, from place: JSONPlace, _ shape: MessageShape
+    ) throws(MessageFault) -> [JSONPlace] {
+        let found: (places: [JSONPlace], ofWrongKind: [JSONPlace])
+        do throws(JSONMatchError) { found = try document.search(path, from: place) } catch { throw MessageFault(error) }
+        for value in found.ofWrongKind {
+            guard unreadCount < Self.messageLimit else { throw .tooManyMessages }
+            let fault = MessageFault.wrongKind(
+                path: path.text, found: document.kind(value), at: document.range(value).lowerBound)
+            let message = UnreadMessage(fault: fault, shape: shape, place: value, content: nil, conversation: nil)
+            ofWrongKind.append((value, message))
+        }
+        return found.places
+    }
+
+    private func refuseWrongKind(_ shape: MessageShape, _ place: JSONPlace) throws(MessageFault) {
+        guard let value = valueOfWrongKind(shape, place) else { return }
+        throw .wrongKind(
+            path: (shape.content ?? shape.messages).text, found: document.kind(value),
+            at: document.range(value).lowerBound)
+    }
+
+    /// A value that may hold texts where the content, or an object on the way to the text, has to be.
+    private func valueOfWrongKind(_ shape: MessageShape, _ place: JSONPlace) -> JSONPlace? {
+        var content = place
+        if let path = shape.content {
+            guard let found = try? document.search(path, from: place) else { return nil }
+            if let value = found.ofWrongKind.first { return value }
+            guard found.places.count == 1 else { return nil }
+            content = found.places[0]
+        }
+        guard document.kind(content) == .object else { return document.mayHoldText(content) ? content : nil }
+        return (try? document.search(shape.text, from: content))?.ofWrongKind.first
     }
 
     // MARK: Parts
@@ -121,6 +193,7 @@ package struct MessageReading: Sendable {
         _ source: ValueSource, _ container: JSONPlace, _ place: JSONPlace
     ) throws(MessageFault) -> String {
         guard let name = try value(source, container, place) else {
+            if case .ofMessage = source { throw .unknownMessage }
             throw .noConversation(at: document.range(place).lowerBound)
         }
         return name
@@ -140,7 +213,7 @@ package struct MessageReading: Sendable {
                 throw .loneSurrogate(at: document.range(container).lowerBound)
             }
             return try text.map { text throws(MessageFault) in try usable(text, "the container's name", container) }
-        case .capture, .query:
+        case .capture, .query, .ofMessage:
             return try target[source].map { text throws(MessageFault) in
                 try usable(text, "the request's target", place)
             }
@@ -179,15 +252,42 @@ package struct MessageReading: Sendable {
         do throws(JSONMatchError) {
             return try document.places(path, from: place)
         } catch {
-            switch error {
-            case .duplicateNames(let offset): throw .duplicateNames(at: offset)
-            case .tooManyPlaces: throw .tooManyMessages
-            }
+            throw MessageFault(error)
         }
     }
 }
 
+extension [MessageShape] {
+    /// The paths of the strings that hold documents, each once.
+    var parsedPaths: [JSONPath] {
+        var paths: [JSONPath] = []
+        for shape in self {
+            for path in shape.parsed where !paths.contains(path) { paths.append(path) }
+        }
+        return paths
+    }
+}
+
+extension MessageFault {
+    /// The fault of a path that may find several values.
+    fileprivate init(_ error: JSONMatchError) {
+        self =
+            switch error {
+            case .duplicateNames(let offset): .duplicateNames(at: offset)
+            case .tooManyPlaces: .tooManyMessages
+            }
+    }
+}
+
 extension JSONDocument {
+    /// The document with the strings parsed in which these shapes look for messages.
+    package func parsing(
+        for shapes: [MessageShape], limits: JSONLimits = .standard
+    ) throws(JSONError) -> JSONDocument {
+        let paths = shapes.parsedPaths
+        return paths.isEmpty ? self : try parsing(paths, limits: limits)
+    }
+
     /// The only place to which a path leads; nil if there is none. Throws if there are several.
     package func one(_ path: JSONPath, from place: JSONPlace? = nil) throws(MessageFault) -> JSONPlace? {
         do throws(JSONMatchError) {
@@ -228,5 +328,17 @@ extension FoundMessage {
                     ? 0x21..<0x7F ~= $0.value
                     : !$0.properties.isWhitespace && $0.properties.generalCategory != .control
             }
+    }
+}
+
+extension [Int] {
+    /// Whether a sorted array has an element in a range.
+    fileprivate func hasElement(in range: Range<Int>) -> Bool {
+        var (low, high) = (0, count)
+        while low < high {
+            let middle = (low + high) / 2
+            if self[middle] < range.lowerBound { low = middle + 1 } else { high = middle }
+        }
+        return low < count && self[low] < range.upperBound
     }
 }

@@ -14,11 +14,14 @@ package struct RouteIndex: Sendable, Equatable {
     }
 
     private var nodes = [Node()]
+    /// Whether a route names a message in place of its conversation.
+    private(set) var findsMessages = false
 
     package init(_ routes: [Mapping.Route]) {
         for (number, route) in routes.enumerated() {
             var node = 0
             var isRest = false
+            if case .ofMessage? = route.conversationSource { findsMessages = true }
             for segment in route.path.segments {
                 switch segment {
                 case .literal(let text):

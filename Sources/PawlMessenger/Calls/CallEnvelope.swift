@@ -163,9 +163,8 @@ struct CallEnvelope: Hashable, Codable {
 
     typealias Content = CallMessage<Payload>.Content
 
-    /// How long a message is of use, in seconds. Ours: an offer and what belongs to it are as short as the ringing; an
-    /// end tells a device that was offline for some minutes that the call is over.
-    var lifetime: Int64 { type == .end || type == .answered ? 300 : 30 }
+    /// How long the message is of use, in seconds.
+    func lifetime(_ times: CallTimes) -> Int64 { type == .end || type == .answered ? times.end : times.message }
 
     var content: Content {
         switch type {

@@ -55,8 +55,8 @@ final class CallRouter: Sendable {
         var rosters: [CallRoute: Int] = [:]
         /// Ciphertexts of which the last part has not come.
         var partial: [Sender: Partial] = [:]
-        /// The last message of each call that is being sent.
-        var tails: [CallRoute: (id: UInt64, task: Task<Void, any Error>)] = [:]
+        /// The last message of each side that is being sent.
+        var tails: [CallKey: (id: UInt64, task: Task<Void, any Error>)] = [:]
         var nextTail: UInt64 = 0
         var statistics = CallStatistics()
         var wake: (at: Int64, task: Task<Void, Never>)?
@@ -76,7 +76,10 @@ final class CallRouter: Sendable {
     var statistics: CallStatistics { state.withLock { $0.statistics } }
 
     func start(_ messenger: CypherMessenger, _ session: any RTCSession, _ options: CallOptions) {
-        state.withLock { ($0.messenger, $0.session, $0.options) = (messenger, session, options) }
+        state.withLock {
+            ($0.messenger, $0.session, $0.options) = (messenger, session, options)
+            $0.machine.times = options.times
+        }
         messenger.handleSignals(Self.kind) { [weak self] signal in self?.receive(signal) }
     }
 
@@ -204,26 +207,30 @@ final class CallRouter: Sendable {
         }
         let key = CallKey(route, user)
         let place = (key, role, device)
-        try await enqueue(route) { [self] in
-            for message in messages { try await transmit(message, call, place, options) }
+        let task = try state.withLock { state in
+            try enqueue(key, &state) { [self] in
+                for message in messages { try await transmit(message, call, place, options) }
+            }
         }
+        try await task.value
     }
 
-    /// Runs the sends of one call one after the other.
-    private func enqueue(_ route: CallRoute, _ body: @escaping @Sendable () async throws -> Void) async throws {
-        let (id, task) = try state.withLock { state in
-            guard !state.isClosed else { throw MessengerClosed() }
-            let previous = state.tails[route]?.task
-            let task = Task {
-                _ = await previous?.result
-                try await body()
-            }
-            state.nextTail += 1
-            state.tails[route] = (state.nextTail, task)
-            return (state.nextTail, task)
+    /// Runs the sends to one side of a call one after the other. Those to other sides do not wait: each side has an order
+    /// of its own, and a participant without keys holds up nobody else.
+    private func enqueue(
+        _ key: CallKey, _ state: inout State, _ body: @escaping @Sendable () async throws -> Void
+    ) throws -> Task<Void, any Error> {
+        guard !state.isClosed else { throw MessengerClosed() }
+        let previous = state.tails[key]?.task
+        state.nextTail += 1
+        let id = state.nextTail
+        let task = Task {
+            _ = await previous?.result
+            defer { self.state.withLock { if $0.tails[key]?.id == id { $0.tails[key] = nil } } }
+            try await body()
         }
-        defer { state.withLock { if $0.tails[route]?.id == id { $0.tails[route] = nil } } }
-        try await task.value
+        state.tails[key] = (id, task)
+        return task
     }
 
     private func transmit(
@@ -288,7 +295,8 @@ final class CallRouter: Sendable {
         }
         guard let messenger else { throw CallError.noSession }
         let job = SignalJob(
-            to: outgoing.user, device: outgoing.device, kind: Self.kind, text: text, lifetime: envelope.lifetime)
+            to: outgoing.user, device: outgoing.device, kind: Self.kind, text: text,
+            lifetime: envelope.lifetime(options.times))
         try await withKeys { try await messenger.send(job) }
     }
 
@@ -296,7 +304,8 @@ final class CallRouter: Sendable {
     /// rings any more.
     private func transmitLater(_ outgoing: CallOutgoing<Payload>, _ call: Call) {
         Task { [weak self] in
-            let isSent = await Self.persist(for: .milliseconds(CallLimits.answerTime)) {
+            guard let time = self?.state.withLock({ $0.options.times.answering }) else { return }
+            let isSent = await Self.persist(for: .milliseconds(time)) {
                 guard let self, !self.state.withLock({ $0.isClosed }) else { throw MessengerClosed() }
                 try await self.transmit(outgoing, call)
             }
@@ -378,31 +387,36 @@ final class CallRouter: Sendable {
 
     func end(_ call: Call, _ endState: CallEndState) async throws {
         let route = try route(call)
-        try await enqueue(route) { [self] in
-            let output = state.withLock { state in
-                let user = state.options.isServer ? Username(call.sender.secretName).raw : nil
-                let output = state.machine.end(
-                    route, with: user, call: call.id.uuidString, state: endState.rawValue, now: SystemTime.now())
-                for key in state.known.keys where key.route == route && !state.machine.contains(key) {
-                    close(key, nil, &state)
-                }
-                rearm(&state)
-                return output
+        let tasks = try state.withLock { state in
+            // Sides that a message is on its way to may not have begun.
+            var keys = state.machine.keys(of: route).union(state.tails.keys.filter { $0.route == route })
+            if state.options.isServer { keys.formIntersection([CallKey(route, Username(call.sender.secretName).raw)]) }
+            return try keys.map { key in
+                try enqueue(key, &state) { [self] in try await end(key, call, endState) }
             }
-            var failure: (any Error)?
-            for outgoing in output {
-                guard outgoing.user != own.raw else {
-                    transmitLater(outgoing, call)
-                    continue
-                }
-                do {
-                    try await transmit(outgoing, call)
-                } catch {
-                    failure = failure ?? error
-                }
-            }
-            if let failure { throw failure }
         }
+        var failure: (any Error)?
+        for task in tasks {
+            do {
+                try await task.value
+            } catch {
+                failure = failure ?? error
+            }
+        }
+        if let failure { throw failure }
+    }
+
+    /// Ends one side of a call.
+    private func end(_ key: CallKey, _ call: Call, _ endState: CallEndState) async throws {
+        let output = state.withLock { state in
+            let output = state.machine.end(
+                key.route, with: key.user, call: call.id.uuidString, state: endState.rawValue, now: SystemTime.now())
+            if state.known[key] != nil, !state.machine.contains(key) { close(key, nil, &state) }
+            rearm(&state)
+            return output
+        }
+        for outgoing in output where outgoing.user == own.raw { transmitLater(outgoing, call) }
+        for outgoing in output where outgoing.user != own.raw { try await transmit(outgoing, call) }
     }
 
     private func close(_ key: CallKey, _ endState: CallEndState?, _ state: inout State) {
@@ -438,47 +452,53 @@ final class CallRouter: Sendable {
         guard let route = envelope.route else { return }
         state.withLock { state in
             guard !state.isClosed else { return }
-            guard let role = role(of: user, envelope, CallKey(route, user), state) else {
+            guard case .admitted(as: let role) = admission(of: user, envelope, CallKey(route, user), state) else {
                 return state.statistics.dropped[CallDrop.notParticipant.rawValue, default: 0] += 1
             }
             let message = Message(
-                route, call: envelope.call.uuidString, role: role.role, stream: envelope.stream, number: envelope.seq,
+                route, call: envelope.call.uuidString, role: role, stream: envelope.stream, number: envelope.seq,
                 envelope.content, size: text.utf8.count)
             perform(state.machine.receive(message, from: user, device, now: SystemTime.now()), &state)
         }
     }
 
-    /// What the sender is in the call, as far as the message tells; nil if it must not send this message.
-    private func role(
+    /// Whether the sender of an envelope may send it.
+    private enum Admission {
+        case refused
+        /// What the sender is in the call; nil if the envelope does not tell.
+        case admitted(as: CallRole?)
+    }
+
+    private func admission(
         of user: String, _ envelope: CallEnvelope, _ key: CallKey, _ state: State
-    ) -> (role: CallRole?, Void)? {
+    ) -> Admission {
         let options = state.options
         let isToOwn = Username(envelope.to) == own || (options.isServer && envelope.to == options.sfuName)
-        guard isToOwn else { return nil }
+        guard isToOwn else { return .refused }
         if user == server(options) {
             // Even the pinned server sends neither offers nor ciphertexts.
             let isAllowed = [.sdpAnswer, .iceCandidate, .groupControl, .end].contains(envelope.type)
-            guard isAllowed, envelope.payload.caller == nil, envelope.from == options.sfuName, isPinned(state) else {
-                return nil
-            }
-            if envelope.payload.control == .invitation { return nil }
-            return (.sfu, ())
+            guard isAllowed, envelope.payload.caller == nil, envelope.from == options.sfuName, isPinned(state),
+                envelope.payload.control != .invitation
+            else { return .refused }
+            return .admitted(as: .sfu)
         }
-        guard Username(envelope.from).raw == user else { return nil }
-        if user == own.raw { return (nil, ()) }
+        guard Username(envelope.from).raw == user else { return .refused }
+        if user == own.raw { return .admitted(as: nil) }
         guard let call = envelope.payload.call else {
             // Lists of participants come from the server only.
-            return envelope.type == .groupControl ? nil : (options.isServer ? .client : nil, ())
+            guard envelope.type != .groupControl else { return .refused }
+            return .admitted(as: options.isServer ? .client : nil)
         }
         let names = names(call)
-        guard names.contains(Username(user)) else { return nil }
-        if options.isServer { return isGroup(call, options) ? (.client, ()) : nil }
-        guard names.contains(own) else { return nil }
-        if isGroup(call, options) { return (.participant, ()) }
+        guard names.contains(Username(user)) else { return .refused }
+        if options.isServer { return isGroup(call, options) ? .admitted(as: .client) : .refused }
+        guard names.contains(own) else { return .refused }
+        if isGroup(call, options) { return .admitted(as: .participant) }
         // Only the caller begins a call.
         guard call.recipients.count == 1, state.known[key] != nil || Username(call.sender.secretName).raw == user
-        else { return nil }
-        return (.person, ())
+        else { return .refused }
+        return .admitted(as: .person)
     }
 
     private func isPinned(_ state: State) -> Bool {

@@ -1,5 +1,6 @@
 // What the app's RTC code calls, and what it implements. Names and labels are those of the document.
 
+import CallSignalling
 public import Foundation
 
 /// What RTC code sends. ``CypherMessenger`` implements it.
@@ -128,6 +129,8 @@ public struct CallOptions: Sendable {
     public var sfu: CallServer?
     /// Whether this messenger is that of a server of group calls: messages to ``sfuName`` are for it.
     public var isServer = false
+    /// How long the parts of a call take.
+    var times = CallTimes()
 
     /// Calls of two.
     public init() {}

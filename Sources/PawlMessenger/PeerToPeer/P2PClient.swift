@@ -249,6 +249,8 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
             while let action = actions.popFirst() {
                 switch action {
                 case .transmit(let packet):
+                    // Another task costs as much as a packet, so it is used only for what has to wait.
+                    if state.outbound == 0, transport.sendAtOnce(packet) { continue }
                     state.outbound += 1
                     packets.yield(packet)
                     if state.outbound > P2PSettings.outboundLimit, !state.machine.isEnded {

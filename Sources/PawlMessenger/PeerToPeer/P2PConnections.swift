@@ -1,8 +1,9 @@
 // The direct connections of a messenger: attempts on both sides, consent, limits and ends.
 //
 // Two devices that call each other at once agree on one attempt: the one of the device with the lower id. The other device
-// drops its own and answers. A new connection takes the place of an open one, because the side that asks for it has lost
-// the old one.
+// drops its own and answers. A device that has ignored a request and then calls itself names it, so that the other device
+// does not wait for an answer to it. A new connection takes the place of an open one, because the side that asks for it has
+// lost the old one.
 
 import Devices
 import DoubleRatchet
@@ -34,6 +35,10 @@ public protocol P2PEventHandler: Sendable {
     ///
     /// By default: if ``P2PRequest/isUsedChat``. If not, the other device receives no answer.
     func shouldAcceptP2PConnection(_ request: P2PRequest) async -> Bool
+    /// Which transports a chat may use, in both directions. The stricter of it and ``P2PSettings/mode`` counts.
+    ///
+    /// Asked at each attempt. By default `.direct`.
+    func p2pMode(with username: Username) async -> P2PSettings.Mode
     /// A connection was opened, by either side.
     func onP2PClientOpen(_ client: P2PClient, messenger: CypherMessenger) async
     /// A connection was closed. ``P2PClient/closeReason`` says why.
@@ -45,6 +50,8 @@ public protocol P2PEventHandler: Sendable {
 extension P2PEventHandler {
     /// Accepts devices of people to whom the person has written, and the person's own.
     public func shouldAcceptP2PConnection(_ request: P2PRequest) async -> Bool { request.isUsedChat }
+    /// `.direct`: the messenger's mode counts.
+    public func p2pMode(with username: Username) async -> P2PSettings.Mode { .direct }
     /// Does nothing.
     public func onP2PClientOpen(_ client: P2PClient, messenger: CypherMessenger) async {}
     /// Does nothing.
@@ -109,16 +116,18 @@ final class P2PAttempt: Sendable {
     let agreement: PeerAgreement
     let deadline: Int64
     let outcome: P2POutcome
+    /// A request of the other device that was ignored before; nil if there is none.
+    let instead: PeerConnectionID?
     let packets: AsyncStream<Packet>
     private let sink: AsyncStream<Packet>.Continuation
     private let state = Mutex(State())
 
     init(
         _ address: P2PAddress, _ factory: any P2PTransportClientFactory, _ agreement: PeerAgreement, deadline: Int64,
-        outcome: P2POutcome
+        instead: PeerConnectionID? = nil
     ) {
         (self.address, self.factory, self.agreement) = (address, factory, agreement)
-        (self.deadline, self.outcome) = (deadline, outcome)
+        (self.deadline, self.instead, outcome) = (deadline, instead, P2POutcome())
         (packets, sink) = AsyncStream.makeStream(of: Packet.self)
     }
 
@@ -175,6 +184,8 @@ final class P2PConnections: Sendable {
         var open: [PeerConnectionID: P2PClient] = [:]
         /// Requests of each device since a time.
         var requests: [P2PAddress: (since: Int64, count: Int)] = [:]
+        /// The last request of each device to which the app has not consented, until its attempt has ended there.
+        var ignored: [P2PAddress: (connection: PeerConnectionID, until: Int64)] = [:]
         var ticker: Task<Void, Never>?
         var isClosed = false
     }
@@ -257,10 +268,16 @@ final class P2PConnections: Sendable {
 
     /// Connects, by one factory after the other.
     func connect(to address: P2PAddress, preferred: String?) async throws(P2PError) -> P2PClient {
-        if let client = openClient(address) { return client }
+        let mode = await handler.p2pMode(with: address.username)
+        let allowed = factories.filter { mode == .direct || !$0.disclosesAddress }
+        if let client = openClient(address),
+            allowed.contains(where: { $0.transportLayerIdentifier == client.transportLayerIdentifier })
+        {
+            return client
+        }
         var last = P2PError.noTransport
-        let first = factories.filter { $0.transportLayerIdentifier == preferred }
-        let rest = factories.filter { $0.transportLayerIdentifier != preferred }
+        let first = allowed.filter { $0.transportLayerIdentifier == preferred }
+        let rest = allowed.filter { $0.transportLayerIdentifier != preferred }
         for factory in first + rest {
             do {
                 return try await attempt(address, factory).value()
@@ -286,9 +303,11 @@ final class P2PConnections: Sendable {
             secret: SecretBytes(count: PeerAgreement.secretSize, random: &random),
             transport: factory.transportLayerIdentifier, role: .initiator, own: identity.endpoint, remote: remote,
             sign: identity.sign)
+        let now = Self.now()
+        let ignored = state.withLock { $0.ignored[address] }
         let new = P2PAttempt(
-            address, factory, agreement, deadline: Self.now() + settings.connectTime.milliseconds,
-            outcome: P2POutcome())
+            address, factory, agreement, deadline: now + settings.connectTime.milliseconds,
+            instead: ignored.flatMap { $0.until > now ? $0.connection : nil })
         let result: Result<P2PAttempt, P2PError> = state.withLock { state in
             guard !state.isClosed else { return .failure(.closed(.closed)) }
             if let other = state.attempts.values.first(where: { $0.address == address }) { return .success(other) }
@@ -334,7 +353,8 @@ final class P2PConnections: Sendable {
 
     private func send(_ kind: P2PSignal.Kind, _ attempt: P2PAttempt) async throws {
         guard let messenger = state.withLock({ $0.messenger }) else { throw P2PError.closed(.closed) }
-        let signal = P2PSignal(connection: attempt.id, transport: attempt.agreement.transport, kind: kind)
+        let signal = P2PSignal(
+            connection: attempt.id, transport: attempt.agreement.transport, kind: kind, instead: attempt.instead)
         do {
             try await messenger.send(
                 SignalJob(
@@ -467,14 +487,19 @@ final class P2PConnections: Sendable {
             transport: signal.transport, role: .responder, own: identity.endpoint, remote: remote, sign: identity.sign)
         let attempt = P2PAttempt(
             address, factory ?? UnknownFactory(transportLayerIdentifier: signal.transport), agreement,
-            deadline: now + settings.connectTime.milliseconds, outcome: P2POutcome())
+            deadline: now + settings.connectTime.milliseconds)
         var (superseded, isWanted, isAllowed) = ([] as [P2PAttempt], false, false)
         state.withLock { state in
-            guard !state.isClosed, notes(address, now, &state.requests) else { return }
+            state.ignored = state.ignored.filter { $0.value.until > now }
+            // The initiator repeats its request with each packet; the app is asked once.
+            guard !state.isClosed, state.ignored[address]?.connection != signal.connection,
+                notes(address, now, &state.requests)
+            else { return }
             let others = state.attempts.values.filter { $0.address == address }
             if others.contains(where: \.isInitiator) {
-                // Both call at once: the call of the lower id counts.
-                guard identity.endpoint.device > address.deviceId.id.value else { return }
+                // Both call at once: the call of the lower id counts, unless the other device has ignored it.
+                let isIgnored = others.contains { $0.isInitiator && $0.id == signal.instead }
+                guard isIgnored || identity.endpoint.device > address.deviceId.id.value else { return }
                 isWanted = true
             }
             // The other device has given up its earlier attempt.
@@ -503,12 +528,27 @@ final class P2PConnections: Sendable {
         _ = attempt.add(packet)
         attempt.run { [weak self, isWanted] in
             guard let self else { return }
-            guard await self.isAccepted(attempt, isWanted: isWanted), !Task.isCancelled else {
+            let isDirect = await self.handler.p2pMode(with: address.username) == .direct
+            let isAllowed = isDirect || !attempt.factory.disclosesAddress
+            guard await self.isAccepted(attempt, isWanted: isWanted, isAllowed: isAllowed), !Task.isCancelled else {
                 // No answer: a stranger does not learn whether this device is online.
+                return self.ignore(attempt)
+            }
+            guard isAllowed else {
+                try? await self.send(.refused, attempt)
                 return self.fail(attempt, .refused)
             }
             self.takePackets(of: attempt, self.handle(attempt))
         }
+    }
+
+    /// Ends an attempt of another device without an answer.
+    private func ignore(_ attempt: P2PAttempt) {
+        state.withLock { state in
+            guard state.attempts[attempt.id] === attempt else { return }
+            state.ignored[attempt.address] = (attempt.id, attempt.deadline)
+        }
+        fail(attempt, .refused)
     }
 
     /// - Returns: whether the device may ask again.
@@ -523,8 +563,10 @@ final class P2PConnections: Sendable {
     /// Ours: messages of a chat among which one of the person's own makes it a used one.
     private static let messagesToLookAt = 200
 
-    /// - Parameter isWanted: whether this device has asked for a connection itself.
-    private func isAccepted(_ attempt: P2PAttempt, isWanted: Bool) async -> Bool {
+    /// - Parameters:
+    ///   - isWanted: whether this device has asked for a connection itself.
+    ///   - isAllowed: whether the chat's mode allows the factory. If not, it is asked for nothing.
+    private func isAccepted(_ attempt: P2PAttempt, isWanted: Bool, isAllowed: Bool) async -> Bool {
         if isWanted { return true }
         guard let messenger = state.withLock({ $0.messenger }) else { return false }
         let username = attempt.address.username
@@ -537,7 +579,7 @@ final class P2PConnections: Sendable {
             P2PRequest(
                 username: username, deviceId: attempt.address.deviceId,
                 transportLayerIdentifier: attempt.agreement.transport,
-                disclosesAddress: attempt.factory.disclosesAddress, isUsedChat: isUsed))
+                disclosesAddress: isAllowed && attempt.factory.disclosesAddress, isUsedChat: isUsed))
     }
 
     // MARK: Times

@@ -6,10 +6,11 @@ package import PeerConnection
 /// A magic packet as the text of a signal: a JSON object.
 ///
 ///     {"version":1,"kind":"packet","connection":BASE64 (16 B),"secret":BASE64 (32 B),"transport":NAME,"text":TEXT,
-///      "metadata":JSON as a text}
+///      "metadata":JSON as a text,"instead":BASE64 (16 B)}
 ///     {"version":1,"kind":"refused","connection":BASE64,"transport":NAME}
 ///
-/// All packets of the initiator have the secret, so that the first one that arrives is enough.
+/// All packets of the initiator have the secret, so that the first one that arrives is enough. `instead` names a request
+/// of the other side that this side has ignored before: the packet belongs to a connection in its place.
 package struct P2PSignal: Equatable {
     package enum Kind: Equatable {
         case packet(text: String, metadata: P2PMetadata, secret: [UInt8]?)
@@ -19,6 +20,8 @@ package struct P2PSignal: Equatable {
     package var connection: PeerConnectionID
     package var transport: String
     package var kind: Kind
+    /// A request that was ignored; nil if there is none, and for ``Kind/refused``.
+    package var instead: PeerConnectionID?
 
     private struct Form: Codable {
         var version: Int
@@ -28,16 +31,14 @@ package struct P2PSignal: Equatable {
         var transport: String
         var text: String?
         var metadata: String?
+        var instead: String?
     }
 
-    private static func base64(_ bytes: [UInt8]) -> String {
-        var text: [UInt8] = []
-        Base64.encode(bytes[...], into: &text)
-        return String(decoding: text, as: UTF8.self)
-    }
-
-    package init(connection: PeerConnectionID, transport: String, kind: Kind) {
+    package init(
+        connection: PeerConnectionID, transport: String, kind: Kind, instead: PeerConnectionID? = nil
+    ) {
         (self.connection, self.transport, self.kind) = (connection, transport, kind)
+        if case .packet = kind { self.instead = instead }
     }
 
     /// Reads a text; nil if it has another form.
@@ -59,6 +60,10 @@ package struct P2PSignal: Equatable {
                 guard let bytes = Base64.decode(coded.utf8), bytes.count == PeerAgreement.secretSize else { return nil }
                 secret = bytes
             }
+            if let coded = form.instead {
+                guard let other = Base64.decode(coded.utf8).flatMap({ PeerConnectionID($0) }) else { return nil }
+                instead = other
+            }
             kind = .packet(text: text, metadata: P2PMetadata(json: metadata), secret: secret)
         default: return nil
         }
@@ -66,10 +71,10 @@ package struct P2PSignal: Equatable {
 
     package var text: String {
         var form = Form(
-            version: 1, kind: "refused", connection: Self.base64(connection.bytes), transport: transport)
+            version: 1, kind: "refused", connection: Base64.text(connection.bytes), transport: transport)
         if case .packet(let text, let metadata, let secret) = kind {
             (form.kind, form.text, form.metadata) = ("packet", text, metadata.json)
-            form.secret = secret.map(Self.base64)
+            (form.secret, form.instead) = (secret.map(Base64.text), instead.map { Base64.text($0.bytes) })
         }
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

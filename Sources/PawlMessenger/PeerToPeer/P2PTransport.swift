@@ -61,6 +61,17 @@ public protocol P2PTransportClient: AnyObject, Sendable {
     ///
     /// - Throws: any error if the connection cannot carry it; the messenger then ends the connection.
     func sendMessage(_ message: [UInt8]) async throws
+    /// Takes a packet that can be sent without waiting, after the packets before. Optional: false by default.
+    ///
+    /// It is called while the messenger holds a lock: it must not call the delegate before it has returned.
+    ///
+    /// - Returns: false if the packet was not taken; ``sendMessage(_:)`` is called with it then.
+    func sendAtOnce(_ message: [UInt8]) -> Bool
+}
+
+extension P2PTransportClient {
+    /// False.
+    public func sendAtOnce(_ message: [UInt8]) -> Bool { false }
 }
 
 /// Makes the clients of one transport.
@@ -151,8 +162,7 @@ public struct P2PSettings: Sendable, Hashable {
     public enum Mode: Sendable, Hashable {
         /// All. The other device may learn network addresses of this one.
         case direct
-        /// Only factories that do not disclose addresses; see ``P2PTransportClientFactory/disclosesAddress``. No such
-        /// factory comes with this library.
+        /// Only factories that do not disclose addresses; see ``P2PTransportClientFactory/disclosesAddress``.
         case relayOnly
     }
 

@@ -84,18 +84,10 @@ public final class SpoofP2PNetwork: Sendable {
 
 /// A direct connection in memory. For tests.
 public final class SpoofP2PTransportClient: P2PTransportClient {
-    private enum Item: Sendable {
-        case opened
-        case packet([UInt8])
-        case closed
-    }
-
     private struct State {
-        weak var delegate: (any P2PTransportClientDelegate)?
         weak var other: SpoofP2PTransportClient?
         var connected = ConnectionState.connecting
-        var inbox: [Item] = []
-        var isDelivering = false
+        var inbox = P2PInbox()
     }
 
     /// From the handle of the factory.
@@ -110,9 +102,9 @@ public final class SpoofP2PTransportClient: P2PTransportClient {
 
     /// Receives the packets.
     public var delegate: (any P2PTransportClientDelegate)? {
-        get { inner.withLock { $0.delegate } }
+        get { inner.withLock { $0.inbox.delegate } }
         set {
-            inner.withLock { $0.delegate = newValue }
+            inner.withLock { $0.inbox.delegate = newValue }
             deliver()
         }
     }
@@ -153,7 +145,7 @@ public final class SpoofP2PTransportClient: P2PTransportClient {
         other?.put(.closed)
     }
 
-    private func put(_ item: Item) {
+    private func put(_ item: P2PInbox.Item) {
         inner.withLock { state in
             guard state.connected != .disconnected else { return }
             if case .closed = item { state.connected = .disconnected }
@@ -167,28 +159,12 @@ public final class SpoofP2PTransportClient: P2PTransportClient {
 
     /// Delivers what waits, one item after the other, if there is a delegate.
     private func deliver() {
-        let begins = inner.withLock { state in
-            guard !state.isDelivering, !state.inbox.isEmpty, state.delegate != nil else { return false }
-            state.isDelivering = true
-            return true
-        }
-        guard begins else { return }
+        guard inner.withLock({ $0.inbox.begins() }) else { return }
         Task {
             while true {
                 if network.draws(.delay) { try? await Task.sleep(for: Self.delay) }
-                let next: (Item, any P2PTransportClientDelegate)? = inner.withLock { state in
-                    guard !state.inbox.isEmpty, let delegate = state.delegate else {
-                        state.isDelivering = false
-                        return nil
-                    }
-                    return (state.inbox.removeFirst(), delegate)
-                }
-                guard let (item, delegate) = next else { return }
-                switch item {
-                case .opened: delegate.p2pConnectionOpened(self)
-                case .packet(let packet): delegate.p2pConnection(self, receivedMessage: packet)
-                case .closed: delegate.p2pConnectionClosed(self)
-                }
+                guard let (item, delegate) = inner.withLock({ $0.inbox.next() }) else { return }
+                item.deliver(to: delegate, by: self)
             }
         }
     }

@@ -64,11 +64,7 @@ enum ChannelFrame: Equatable, Sendable {
 
     // MARK: Texts
 
-    var text: String {
-        var output: [UInt8] = []
-        Base64.encode(bytes[...], into: &output)
-        return String(decoding: output, as: UTF8.self)
-    }
+    var text: String { Base64.text(bytes) }
 
     var markedText: String { String(decoding: Armour.marker, as: UTF8.self) + ":" + text + "." }
 

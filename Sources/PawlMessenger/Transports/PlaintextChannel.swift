@@ -32,7 +32,7 @@ public final class PlaintextChannel: PlaintextTransportClient {
         /// They are refused with ``CypherMessengerError/keysMissing``.
         case required
 
-        fileprivate var sendsPlaintext: Bool {
+        package var sendsPlaintext: Bool {
             switch self {
             case .opportunistic: true
             case .required: false

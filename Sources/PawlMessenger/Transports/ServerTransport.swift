@@ -26,6 +26,19 @@ public protocol CypherServerTransportClient: AnyObject, Sendable {
     /// Publishes the keys of the own account. Required.
     func publishKeyBundle(_ data: UserConfig) async throws
 
+    /// Takes one one-time prekey of each device of a person from the server, as far as it has some. No two calls get the
+    /// same one.
+    ///
+    /// - Throws: ``CypherTransportError/offline`` if the keys are to be asked for again; after any other error sessions
+    ///   begin without them.
+    func takeOneTimePreKeys(ofUser username: Username) async throws -> [OneTimePreKeyConfig]
+    /// Adds one-time prekeys of this device to those that the server has.
+    func publishOneTimePreKeys(_ keys: [OneTimePreKeyConfig]) async throws
+
+    /// Sets the token under which a push service knows this device, so that it can be woken when a message waits for it;
+    /// nil for none.
+    func setPushToken(_ token: String?) async throws
+
     /// Opens the connection.
     func reconnect() async throws
     /// Closes the connection.
@@ -40,6 +53,8 @@ public protocol CypherServerTransportClient: AnyObject, Sendable {
     func publishBlob<C: Codable & Sendable>(_ blob: C) async throws -> ReferencedBlob<C>
     /// Returns a stored value; nil if there is none.
     func readPublishedBlob<C: Codable & Sendable>(byId id: String, as type: C.Type) async throws -> ReferencedBlob<C>?
+    /// Removes a value that this account has stored.
+    func removePublishedBlob(byId id: String) async throws
     /// Sends one message to several devices.
     func sendMultiRecipientMessage(_ message: MultiRecipientCypherMessage, messageId: String) async throws
 }
@@ -48,6 +63,18 @@ public protocol CypherServerTransportClient: AnyObject, Sendable {
 extension CypherServerTransportClient {
     /// False: messages go to one device at a time.
     public var supportsMultiRecipientMessages: Bool { false }
+    /// Throws: sessions begin with the published keys alone.
+    public func takeOneTimePreKeys(ofUser username: Username) async throws -> [OneTimePreKeyConfig] {
+        throw CypherTransportError.unsupported("takeOneTimePreKeys")
+    }
+    /// Throws.
+    public func publishOneTimePreKeys(_ keys: [OneTimePreKeyConfig]) async throws {
+        throw CypherTransportError.unsupported("publishOneTimePreKeys")
+    }
+    /// Throws: the server wakes no device.
+    public func setPushToken(_ token: String?) async throws {
+        throw CypherTransportError.unsupported("setPushToken")
+    }
     /// Does nothing: the transport has no connection.
     public func reconnect() async throws {}
     /// Does nothing: the transport has no connection.
@@ -73,6 +100,10 @@ extension CypherServerTransportClient {
         byId id: String, as type: C.Type
     ) async throws -> ReferencedBlob<C>? {
         throw CypherTransportError.unsupported("readPublishedBlob")
+    }
+    /// Throws: values stay.
+    public func removePublishedBlob(byId id: String) async throws {
+        throw CypherTransportError.unsupported("removePublishedBlob")
     }
     /// Throws.
     public func sendMultiRecipientMessage(
@@ -104,6 +135,8 @@ public enum CypherServerEvent: Sendable {
     case messageReceived(by: Username, deviceId: DeviceId, id: String)
     /// A device asks the master device to be added to the account.
     case requestDeviceRegistery(UserDeviceConfig)
+    /// The server has few one-time prekeys of this device left: the messenger adds some.
+    case oneTimePreKeysLow(left: Int)
     /// The published keys of a person, for transports that carry them in band.
     case keyBundlePublished(UserConfig, byUser: Username)
     /// An unprotected text; see ``PlaintextTransportClient``. A text with the same id is the same text; nil if it has none.

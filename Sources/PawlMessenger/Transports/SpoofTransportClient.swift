@@ -46,10 +46,21 @@ public final class SpoofServer: Sendable {
 
     enum Fault: CaseIterable { case drop, lostAnswer, offline, delay, duplicate, reorder, crash }
 
+    /// What is published. The devices are read once, not for each message.
+    private struct Account {
+        let config: UserConfig
+        let devices: [DeviceId]
+        let masterDevice: DeviceId?
+
+        init(_ config: UserConfig) {
+            (self.config, devices, masterDevice) = (config, config.devices, config.masterDevice)
+        }
+    }
+
     private struct State {
         var faults: Faults
         var random: FaultSource
-        var configs: [Username: UserConfig] = [:]
+        var accounts: [Username: Account] = [:]
         var mailboxes: [Address: [Delivery]] = [:]
         var signals: [Address: AsyncStream<Void>.Continuation] = [:]
         var offlineUntil: [Address: ContinuousClock.Instant] = [:]
@@ -131,29 +142,31 @@ public final class SpoofServer: Sendable {
     // MARK: Accounts
 
     func config(of user: Username) throws -> UserConfig {
-        guard let config = state.withLock({ $0.configs[user] }) else { throw CypherTransportError.notFound }
-        return config
+        guard let account = state.withLock({ $0.accounts[user] }) else { throw CypherTransportError.notFound }
+        return account.config
     }
 
     /// Publishes a configuration. An account's master device only, and no list that does not continue the last one.
     func publish(_ config: UserConfig, by address: Address) throws {
         try state.withLock { state in
             guard state.takesPublications else { throw CypherTransportError.offline }
-            if let earlier = state.configs[address.user], !config.continues(earlier) {
+            if let earlier = state.accounts[address.user]?.config, !config.continues(earlier) {
                 throw CypherTransportError.conflict
             }
-            guard config.masterDevice == address.device else {
+            let account = Account(config)
+            guard account.masterDevice == address.device else {
                 throw CypherTransportError.refused("Only the master device publishes.")
             }
-            state.configs[address.user] = config
-            let devices = Set(config.devices)
-            state.mailboxes = state.mailboxes.filter { $0.key.user != address.user || devices.contains($0.key.device) }
+            state.accounts[address.user] = account
+            state.mailboxes = state.mailboxes.filter {
+                $0.key.user != address.user || account.devices.contains($0.key.device)
+            }
         }
     }
 
     /// - Throws: an error if the sender's account does not have the device: it is muted until it is adopted.
     private static func demand(_ sender: Address, _ state: State) throws {
-        guard state.configs[sender.user]?.devices.contains(sender.device) == true else {
+        guard state.accounts[sender.user]?.devices.contains(sender.device) == true else {
             throw CypherTransportError.refused("The device is not in the account's list.")
         }
     }
@@ -165,7 +178,7 @@ public final class SpoofServer: Sendable {
             try Self.demand(sender, state)
             state.seen.append(bytes)
             for address in addresses {
-                guard state.configs[address.user]?.devices.contains(address.device) == true else {
+                guard state.accounts[address.user]?.devices.contains(address.device) == true else {
                     throw CypherTransportError.notFound
                 }
             }
@@ -177,7 +190,7 @@ public final class SpoofServer: Sendable {
     func sendToAll(_ event: CypherServerEvent, of user: Username, by sender: Address) throws {
         try state.withLock { state in
             try Self.demand(sender, state)
-            for device in state.configs[user]?.devices ?? [] {
+            for device in state.accounts[user]?.devices ?? [] {
                 Self.put(event, Address(user: user, device: device), &state)
             }
         }
@@ -186,7 +199,7 @@ public final class SpoofServer: Sendable {
     /// Passes the request of a device on to the master device of its account.
     func register(_ config: UserDeviceConfig, by sender: Address) throws {
         try state.withLock { state in
-            guard let master = state.configs[sender.user]?.masterDevice else { throw CypherTransportError.notFound }
+            guard let master = state.accounts[sender.user]?.masterDevice else { throw CypherTransportError.notFound }
             Self.put(
                 .requestDeviceRegistery(config), Address(user: sender.user, device: master), &state)
         }
@@ -232,6 +245,8 @@ public final class SpoofServer: Sendable {
             return id
         }
     }
+
+    func removeBlob(_ id: String) { state.withLock { $0.blobs[id.lowercased()] = nil } }
 
     func blob(_ id: String) -> [UInt8]? { state.withLock { $0.blobs[id.lowercased()] } }
 }
@@ -390,6 +405,9 @@ public final class SpoofTransportClient: CypherServerTransportClient {
         let bytes = Array(try JSONEncoder().encode(blob))
         return ReferencedBlob(id: try call { server.put(blob: bytes) }, blob: blob)
     }
+
+    /// Removes a stored value.
+    public func removePublishedBlob(byId id: String) async throws { try call { server.removeBlob(id) } }
 
     /// Returns a stored value.
     public func readPublishedBlob<C: Codable & Sendable>(

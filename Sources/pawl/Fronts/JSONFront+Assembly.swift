@@ -22,7 +22,10 @@ extension JSONFront {
     static var chat: ChatProtocol { .json }
     static var tlsProtocols: [String] { HTTPServer.protocols }
 
-    static func checkFiles(_ configuration: PawlConfiguration) throws { _ = try JSONBackend.mapping(configuration) }
+    static func checkFiles(_ configuration: PawlConfiguration) throws {
+        _ = try JSONBackend.mapping(configuration)
+        _ = try PushHook.client(configuration.push)
+    }
 
     static func gateway(
         _ parts: FrontParts, _ directory: DirectoryCache
@@ -40,7 +43,8 @@ extension JSONFront {
             traces: tables.outbox.traces, writes: environment.writes,
             queue: JSONBackend.queueSettings(configuration),
             historyRetention: configuration.history.retention.milliseconds, held: held, now: SystemClock.now(),
-            random: SystemRandomSource(), directory: directory, changes: &changes)
+            random: SystemRandomSource(), directory: directory, push: environment.push,
+            changes: &changes)
         participants.vault.earlierNetworks = parts.earlierNetworks
         let credentials = JSONBackend.credentials(
             configuration, environment, stored: participants.storedSessions, parts.sealer)
@@ -54,6 +58,14 @@ extension JSONFront {
                 failed(failure, changes)
                 environment.observations.giveBack(changes)
             }, onUnknown: parts.endProcess)
+        let push = try environment.push.map { notices in
+            try PushHook(configuration.push, notices, group: parts.group, logger: parts.logger) { notice in
+                let job = MailJob(
+                    connection: ConnectionID(0), id: 0, account: .own, device: notice.device,
+                    request: .dropPushToken(notice.token))
+                thread.submit([.mail(job)])
+            }
+        }
         var services = HTTPServices(
             environment: environment, clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
         services.submit = { thread.submit($0) }
@@ -65,7 +77,7 @@ extension JSONFront {
         guard let sender = pools.sender(on: parts.group.next()) else { preconditionFailure("every loop has a pool") }
         let backend = JSONBackend(
             configuration, environment, parts.store, thread, credentials: credentials, sender: sender,
-            meters: services.meters)
+            meters: services.meters, push: push)
         backend.serve(&services)
         let server = HTTPServer(services: services, pools: pools) { UInt64.random(in: 1 ... .max) }
         return (JSONFront(thread: thread, backend: backend, gate: tables.outbox.gate), server)
@@ -75,7 +87,9 @@ extension JSONFront {
     static func texts(_ configuration: PawlConfiguration) -> NoticeTexts {
         var texts = NoticeTexts(configuration.refusal)
         if configuration.refusal.isRequiredStandard { texts.required = NoticeTexts.http.required }
-        if configuration.refusal.isRoomStandard { texts.room = NoticeTexts.http.room }
+        if configuration.refusal.isRoomStandard {
+            (texts.room, texts.roomOf) = (NoticeTexts.http.room, NoticeTexts.http.roomOf)
+        }
         return texts
     }
 }

@@ -104,6 +104,11 @@ struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
             StatusReport.Blocker(
                 what: "outsider in a conversation", name: "\($0.account.name) in \($0.conversation)", messages: 0)
         }
+        if let failure = backend.push?.failure {
+            report.warnings.append(
+                "The push hook fails (\(failure)): devices that are not connected are not woken. Look at push.url and its "
+                    + "server.")
+        }
         if let doubtful = report.requests.doubtful, doubtful > 0 {
             report.warnings.append(
                 "\(doubtful) \(doubtful == 1 ? "message" : "messages") may be stored twice at the backend: an answer was lost, and "
@@ -181,6 +186,20 @@ struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
         page.family(
             "pawl_http_answers_total", "Answers to clients by the class of their status.", "counter",
             backend.meters.answers.map { ("{class=\"\($0.name)\"}", $0.count) })
+        if let push = backend.environment.push {
+            let state = push.state
+            page.family("pawl_push_pending", "Devices with a push notice that waits.", "gauge", [("", state.depth)])
+            page.family("pawl_push_tokens", "Devices with a push token.", "gauge", [("", state.tokens)])
+            let counts = state.counts
+            page.family(
+                "pawl_push_notices_total", "What became of push notices, and attempts that were followed by another.",
+                "counter",
+                [
+                    ("{outcome=\"delivered\"}", counts.delivered), ("{outcome=\"retried\"}", counts.retried),
+                    ("{outcome=\"given_up\"}", counts.givenUp), ("{outcome=\"gone\"}", counts.gone),
+                    ("{outcome=\"dropped\"}", counts.dropped),
+                ])
+        }
         page.family(
             "pawl_upstream_connections", "Connections to the backend.", "gauge",
             [("", backend.meters.upstreamConnections)])
@@ -274,5 +293,8 @@ struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
 
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void { try backend.reload(configuration) }
     func dismiss() { writes.dismiss() }
-    func close() async { await writes.close() }
+    func close() async {
+        await backend.push?.close()
+        await writes.close()
+    }
 }

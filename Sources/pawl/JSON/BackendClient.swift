@@ -51,10 +51,8 @@ struct BackendClient: APIClient {
     func identifiers(
         in response: APIClientResponse<Data>, for request: APIClientQueueRequest
     ) -> [EntityIdentifier] {
-        guard !request.creates.isEmpty, let text = request.identifiers,
-            let path = try? JSONPath(String(decoding: text, as: UTF8.self)),
-            let document = try? JSONDocument(ByteBuffer(bytes: response.data)),
-            let place = try? document.one(path), let remote = try? document.identifier(place, path.text)
+        guard !request.creates.isEmpty, let source = request.identifiers.flatMap(RemoteIDSource.init),
+            let document = try? JSONDocument(ByteBuffer(bytes: response.data)), let remote = source.id(in: document)
         else { return [] }
         return request.creates.map { .both(type: $0.type, local: $0.local, remote: remote) }
     }

@@ -21,6 +21,8 @@ struct JSONBackend: Sendable {
     let environment: JSONEnvironment
     let writes: WriteQueue
     let meters: HTTPMeters
+    /// Nil without a push hook.
+    let push: PushHook?
 
     /// Creates the state that exchanges share.
     ///
@@ -35,7 +37,8 @@ struct JSONBackend: Sendable {
             writes: WriteTables(
                 keys: WriteKeys(secret: sealer.secret(for: "names of writes")), opened: tables.outbox.traces,
                 tally: tables.tally),
-            answerLimit: configuration.limits.answerBytes)
+            answerLimit: configuration.limits.answerBytes, relays: relayLimits(configuration),
+            push: configuration.push.url == nil ? nil : PushNotices())
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
         return environment
     }
@@ -67,9 +70,10 @@ struct JSONBackend: Sendable {
     ///   - sender: the connections over which writes are sent.
     init(
         _ configuration: PawlConfiguration, _ environment: JSONEnvironment, _ store: any Store,
-        _ thread: JSONFront.Thread, credentials: AccountCredentials, sender: UpstreamSender, meters: HTTPMeters
+        _ thread: JSONFront.Thread, credentials: AccountCredentials, sender: UpstreamSender, meters: HTTPMeters,
+        push: PushHook?
     ) {
-        (self.environment, self.meters) = (environment, meters)
+        (self.environment, self.meters, self.push) = (environment, meters, push)
         let driver = CommitLoopQueue(on: sender.eventLoop, thread: thread, clock: SystemClock.now)
         thread.register(driver, as: JSONParticipants.sender)
         writes = WriteQueue(
@@ -95,7 +99,17 @@ struct JSONBackend: Sendable {
         let mapping = try Self.mapping(configuration)
         let texts = JSONFront.texts(configuration)
         let limit = configuration.limits.answerBytes
-        return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
+        let relays = Self.relayLimits(configuration)
+        return { [environment] in
+            environment.replace(mapping, texts: texts, answerLimit: limit, relays: relays)
+        }
+    }
+
+    private static func relayLimits(_ configuration: PawlConfiguration) -> RelayLimits {
+        let limits = configuration.limits
+        return RelayLimits(
+            connections: limits.relaysPerAccount, bytesPerSecond: limits.relayBytesPerSecond,
+            idle: limits.relayIdle.milliseconds * 1_000_000)
     }
 
     /// Adds the queue of writes to the services of connections.

@@ -57,6 +57,16 @@ struct CallPeerTests {
         #expect(held.contains("hello") && !held.contains("fingerprint") && !held.contains("candidate"))
     }
 
+    /// The same over an IRC server that knows nothing of encryption or calls.
+    @Test func twoPeersCallEachOtherOverIRC() throws {
+        let server = try NgIRCd(NgIRCd.Options())
+        defer { server.stop() }
+        let tap = try WireTap(backend: server.port)
+        defer { tap.stop() }
+        try callOfTwo(at: "irc://127.0.0.1:\(tap.port)")
+        #expect(tap.shows("hello") && !tap.shows("fingerprint") && !tap.shows("candidate"))
+    }
+
     private func callOfTwo(at place: String) throws {
         let bob = try peer(at: place, "answer", "bob", "alice")
         let alice = try peer(at: place, "call", "alice", "bob")

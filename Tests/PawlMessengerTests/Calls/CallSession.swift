@@ -1,6 +1,8 @@
+import CallSignalling
 import Foundation
-import PawlMessenger
 import Synchronization
+
+@testable import PawlMessenger
 
 /// The RTC code of an app: it records what the messenger hands over, and answers if it is told to.
 final class RecordingSession: RTCSession, RTCGroupCall {
@@ -83,9 +85,11 @@ struct CallApp {
 
     static func register(
         _ name: Username, at server: SpoofServer, adopts: Bool = false, options: CallOptions = CallOptions(),
-        session: RecordingSession = RecordingSession()
+        times: CallTimes = .patient, session: RecordingSession = RecordingSession()
     ) async throws -> CallApp {
         let app = try await App.registerStubbornly(name, at: server, adopts: adopts)
+        var options = options
+        options.times = times
         app.messenger.setCallSession(session, options: options)
         return CallApp(app: app, session: session)
     }
@@ -124,4 +128,13 @@ extension IceCandidate {
         IceCandidate(
             id: number, sdp: "\(number)" + String(repeating: "x", count: size), sdpMLineIndex: 0, sdpMid: "0")
     }
+}
+
+extension CallTimes {
+    /// Times for tests beside others: no phone stops ringing because the machine is busy.
+    static let patient: CallTimes = {
+        var times = CallTimes()
+        (times.gap, times.ringing, times.answering, times.message) = (120_000, 600_000, 600_000, 600)
+        return times
+    }()
 }

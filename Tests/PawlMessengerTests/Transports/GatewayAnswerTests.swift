@@ -98,7 +98,7 @@ import Testing
     @Test func otherAnswersAreCheckedWhole() throws {
         func text(_ text: String) -> [UInt8] { Array(text.utf8) }
         #expect(try GatewayBody.me(text(#"{"account":"Alice","device":null}"#)).account == "alice")
-        let nonce = GatewayBody.base64([UInt8](repeating: 1, count: 32))
+        let nonce = Base64.text([UInt8](repeating: 1, count: 32))
         #expect(try GatewayBody.challenge(text(#"{"account":"a","challenge":"\#(nonce)"}"#)).nonce.count == 32)
         for wrong in [#"{"account":"a","challenge":"AQ"}"#, #"{"challenge":"\#(nonce)"}"#, "[]", "", "null"] {
             #expect(throws: GatewayBody.Malformed.self) { try GatewayBody.challenge(text(wrong)) }
@@ -106,7 +106,7 @@ import Testing
         for wrong in [#"{"devices":[],"message":"IgE"}"#, #"{"devices":[],"message":"AQ"}"#, #"{"devices":[]}"#] {
             #expect(throws: GatewayBody.Malformed.self) { try GatewayBody.devices(text(wrong)) }
         }
-        let large = GatewayBody.base64([UInt8](repeating: 1, count: 40 << 10))
+        let large = Base64.text([UInt8](repeating: 1, count: 40 << 10))
         #expect(throws: GatewayBody.Malformed.self) { try GatewayBody.config(in: text(#"{"config":"\#(large)"}"#)) }
         for id in ["", "../../me", "0123456789ABCDEF0123456789ABCDEF", String(repeating: "g", count: 32)] {
             #expect(throws: GatewayBody.Malformed.self) { try GatewayBody.blobID(text(#"{"id":"\#(id)"}"#)) }
@@ -118,8 +118,8 @@ import Testing
     }
 
     @Test func namesAreOneSegmentOfAPath() {
-        #expect(GatewayCaller.segment("alice_1-~") == "alice_1-~")
-        #expect(GatewayCaller.segment("../a b?ä") == "%2E%2E%2Fa%20b%3F%C3%A4")
+        #expect(GatewayCredential.segment("alice_1-~") == "alice_1-~")
+        #expect(GatewayCredential.segment("../a b?ä") == "%2E%2E%2Fa%20b%3F%C3%A4")
     }
 
     // MARK: Answers by status

@@ -8,14 +8,18 @@ final class GatewayLab: Sendable {
     let backend: ChatBackendProcess
     let gateway: PawlProcess
 
-    init(policy: String = "opportunistic") async throws {
+    /// - Parameters:
+    ///   - settings: further keys of the configuration, as variables of the environment.
+    ///   - metrics: where the metrics are; empty for nowhere.
+    init(policy: String = "opportunistic", settings: [String: String] = [:], metrics: String = "") async throws {
         (backend, gateway) = try await blocking {
             let backend = try ChatBackendProcess()
             let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
                 .deletingLastPathComponent().deletingLastPathComponent()
-            var options = PawlProcess.Options(policy: policy, arguments: ["--metrics", ""])
+            var options = PawlProcess.Options(policy: policy, arguments: ["--metrics", metrics])
             (options.listenScheme, options.upstreamScheme) = ("http", "http")
-            options.environment = ["PAWL_MAPPING": root.appending(path: "config/mappings/generic.yaml").path]
+            let mapping = root.appending(path: "config/mappings/generic.yaml").path
+            options.environment = settings.merging(["PAWL_MAPPING": mapping]) { $1 }
             return (backend, try PawlProcess(upstream: backend.port, options))
         }
     }

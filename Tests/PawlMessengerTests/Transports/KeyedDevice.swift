@@ -99,7 +99,7 @@ final class RecordingDelegate: CypherTransportClientDelegate {
             case .messageReceived(let user, let device, let id): "received \(id) by \(user) \(device)"
             case .requestDeviceRegistery(let config): "request of \(config.deviceId?.raw ?? "-")"
             case .plaintextReceived(let text, _, let user): "text \(text) from \(user)"
-            case .keyBundlePublished: nil
+            case .keyBundlePublished, .oneTimePreKeysLow: nil
             }
         }
     }

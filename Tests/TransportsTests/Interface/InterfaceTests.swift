@@ -3,6 +3,7 @@
 import CTransports
 import Foundation
 import Synchronization
+import TestThreads
 import Testing
 import TransportsClient
 import TransportsCore
@@ -92,7 +93,7 @@ private func transportTable(
 }
 
 /// One after the other: the counters are the process's.
-@Suite(.serialized) struct InterfaceTests {
+@Suite(.blocking, .serialized) struct InterfaceTests {
     private static func object(_ table: StaticTable<pawl_client_transport_table>) -> pawl_client_transport {
         pawl_client_transport(object: nil, table: table.pointer)
     }

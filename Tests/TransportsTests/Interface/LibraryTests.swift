@@ -1,11 +1,12 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 import TransportsClient
 import TransportsCore
 
 /// Loading of libraries that a compiler makes here.
-@Suite struct LibraryTests {
+@Suite(.blocking) struct LibraryTests {
     private static func compile(_ source: String, _ name: String, in scratch: ScratchDirectory) throws -> String {
         let file = try scratch.write("\(name).c", source)
         let library = scratch.file("\(name).so")

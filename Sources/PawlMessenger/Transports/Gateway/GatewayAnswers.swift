@@ -27,6 +27,8 @@ struct GatewayPage: Equatable, Sendable {
     var entries: [GatewayEntry]
     /// Whether there are more.
     var hasMore: Bool
+    /// How many one-time prekeys of this device the gateway has left; nil if it needs no more.
+    var oneTime: Int?
 }
 
 /// Reads and writes the bodies of calls.
@@ -53,12 +55,6 @@ enum GatewayBody {
         return bytes
     }
 
-    static func base64(_ bytes: [UInt8]) -> String {
-        var text: [UInt8] = []
-        Base64.encode(bytes[...], into: &text)
-        return String(decoding: text, as: UTF8.self)
-    }
-
     // MARK: Requests
 
     private static func encode(_ value: some Encodable) -> [UInt8] {
@@ -66,10 +62,11 @@ enum GatewayBody {
         ((try? JSONEncoder().encode(value)).map { Array($0) }) ?? []
     }
 
-    static func message(_ bytes: [UInt8]) -> [UInt8] { encode(["message": base64(bytes)]) }
-    static func config(_ bytes: [UInt8]) -> [UInt8] { encode(["config": base64(bytes)]) }
-    static func registration(_ bytes: [UInt8]) -> [UInt8] { encode(["registration": base64(bytes)]) }
-    static func blob(_ bytes: [UInt8]) -> [UInt8] { encode(["blob": base64(bytes)]) }
+    static func message(_ bytes: [UInt8]) -> [UInt8] { encode(["message": Base64.text(bytes)]) }
+    static func config(_ bytes: [UInt8]) -> [UInt8] { encode(["config": Base64.text(bytes)]) }
+    static func registration(_ bytes: [UInt8]) -> [UInt8] { encode(["registration": Base64.text(bytes)]) }
+    static func blob(_ bytes: [UInt8]) -> [UInt8] { encode(["blob": Base64.text(bytes)]) }
+    static func pushToken(_ token: String) -> [UInt8] { encode(["token": token]) }
     static func acknowledgement(_ sequence: UInt64) -> [UInt8] { encode(["through": sequence]) }
     static func receipt(_ id: String, isRead: Bool, to user: Username) -> [UInt8] {
         encode(["to": user.raw, "id": id, "kind": isRead ? "read" : "received"])
@@ -90,12 +87,12 @@ enum GatewayBody {
         _ envelope: [UInt8], id: String, to recipients: [MultiRecipientCypherMessage.Recipient], isShared: Bool
     ) -> [UInt8] {
         let isBody = isShared || envelope.count > contentLimit
-        let own = isBody ? "" : base64(envelope)
+        let own = isBody ? "" : Base64.text(envelope)
         return encode(
             Post(
                 id: id,
                 recipients: recipients.map { .init(account: $0.user.raw, device: $0.deviceId.raw, message: own) },
-                body: isBody ? base64(envelope) : nil))
+                body: isBody ? Base64.text(envelope) : nil))
     }
 
     // MARK: Answers
@@ -103,12 +100,15 @@ enum GatewayBody {
     private struct Me: Decodable {
         var account: String
         var device: String?
+        var oneTime: Int?
+
+        enum CodingKeys: String, CodingKey { case account, device, oneTime = "one_time" }
     }
 
-    /// The account of the login, and the device that it has proven; nil if none.
-    static func me(_ bytes: [UInt8]) throws(Malformed) -> (account: Username, device: String?) {
+    /// The account of the login, and the device that it has proven, with the number of its one-time prekeys; nil if none.
+    static func me(_ bytes: [UInt8]) throws(Malformed) -> (account: Username, device: String?, oneTime: Int?) {
         let me = try decode(bytes, as: Me.self)
-        return (Username(me.account), me.device)
+        return (Username(me.account), me.device, me.oneTime)
     }
 
     private struct Challenge: Decodable { var account, challenge: String }
@@ -138,6 +138,28 @@ enum GatewayBody {
             case .found(.capable(_, let list, _)) = message, answer.devices.count <= DeviceList.deviceLimit
         else { throw Malformed() }
         return (Dictionary(answer.devices.map { ($0.device, $0.published) }) { first, _ in first }, list)
+    }
+
+    private struct Bundles: Decodable { var message: String }
+
+    /// The one-time prekeys in an answer, one of each device at most.
+    static func oneTimePreKeys(_ bytes: [UInt8]) throws(Malformed) -> [OneTimePreKeyConfig] {
+        let answer = try decode(bytes, as: Bundles.self)
+        guard let message = try? DirectoryMessage(try decoded(answer.message)),
+            case .found(.capable(_, _, let devices)) = message, devices.count <= DeviceList.deviceLimit
+        else { throw Malformed() }
+        return devices.compactMap { device in
+            device.oneTime.first.map {
+                OneTimePreKeyConfig(bytes: DirectoryMessage.bytes([$0]), of: DeviceId(device.id))
+            }
+        }
+    }
+
+    /// The form of one-time prekeys for the gateway; nil if they are none.
+    static func replenishment(_ keys: [OneTimePreKeyConfig]) -> [UInt8]? {
+        let bytes = keys.flatMap(\.bytes)
+        guard let oneTime = try? DirectoryMessage.oneTime(bytes) else { return nil }
+        return message(DirectoryMessage.replenish(oneTime).bytes)
     }
 
     private struct Config: Decodable { var config: String }
@@ -187,6 +209,9 @@ enum GatewayBody {
 
         var messages: [Entry]
         var more: Bool
+        var oneTime: Int?
+
+        enum CodingKeys: String, CodingKey { case messages, more, oneTime = "one_time" }
     }
 
     /// Reads a page of the own mailbox.
@@ -201,7 +226,7 @@ enum GatewayBody {
             last = entry.sequence
             entries.append(GatewayEntry(sequence: entry.sequence, event: event(entry)))
         }
-        return GatewayPage(entries: entries, hasMore: page.more)
+        return GatewayPage(entries: entries, hasMore: page.more, oneTime: page.oneTime)
     }
 
     private static func event(_ entry: Page.Entry) -> GatewayEntry.Event {

@@ -118,27 +118,27 @@ final class GatewayCaller: Sendable {
 
     /// Checks the login.
     ///
-    /// - Returns: whether it stands for this device.
-    func identify() async throws(Failure) -> Bool {
+    /// - Returns: whether it stands for this device, and how many one-time prekeys of it the gateway has.
+    func identify() async throws(Failure) -> (isProven: Bool, oneTime: Int) {
         let answer = try await call(.get, "me")
         let me = try Self.read { () throws(GatewayBody.Malformed) in try GatewayBody.me(answer) }
         guard me.account == request.username else {
             state.withLock { ($0.credential, $0.wasRefused) = (nil, true) }
             throw .notLoggedIn
         }
-        return me.device == request.deviceId.raw
+        return (me.device == request.deviceId.raw, me.oneTime ?? 0)
     }
 
     /// What the account has published.
     func config(of user: Username) async throws(Failure) -> UserConfig {
-        let answer = try await call(.get, "accounts/\(Self.segment(user.raw))/config")
+        let answer = try await call(.get, "accounts/\(GatewayCredential.segment(user.raw))/config")
         return try Self.read { () throws(GatewayBody.Malformed) in try GatewayBody.config(in: answer) }
     }
 
     /// The list of an account; nil if it has none.
     func devices(of user: Username) async throws(Failure) -> (isPublished: [String: Bool], list: DeviceList)? {
         do throws(Failure) {
-            let answer = try await call(.get, "accounts/\(Self.segment(user.raw))/devices")
+            let answer = try await call(.get, "accounts/\(GatewayCredential.segment(user.raw))/devices")
             return try Self.read { () throws(GatewayBody.Malformed) in try GatewayBody.devices(answer) }
         } catch .notFound {
             return nil
@@ -211,8 +211,11 @@ final class GatewayCaller: Sendable {
         do { try await task.value } catch { throw error as? Failure ?? .unreachable }
     }
 
-    /// A name as one segment of a path. RFC 3986 section 2.3.
-    static func segment(_ name: String) -> String {
+}
+
+extension GatewayCredential {
+    /// A name as one segment of a path, or as a value in a query. RFC 3986 section 2.3.
+    package static func segment(_ name: String) -> String {
         var output = ""
         for byte in name.utf8 {
             switch byte {

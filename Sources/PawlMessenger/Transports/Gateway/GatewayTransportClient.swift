@@ -149,12 +149,14 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         var pause = shortestPause
         while !Task.isCancelled {
             do {
-                let isProven = try await caller.identify()
+                var (isProven, oneTime) = try await caller.identify()
                 try Task.checkCancellation()
                 current()?.setAuthenticated(.authenticated)
                 if !isProven {
                     try await prove(caller, current)
+                    (isProven, oneTime) = try await caller.identify()
                 }
+                if isProven { await current()?.report(oneTimeLeft: oneTime) }
                 pause = shortestPause
                 try await fetch(caller, current)
             } catch is MessengerClosed {
@@ -197,9 +199,14 @@ public final class GatewayTransportClient: CypherServerTransportClient {
                 try await Task.sleep(for: pause)
                 pause = min(pause * 1.25, longestAdoptionPause)
                 // Another call of this client may have proven it: the first keys of an account.
-                if try await caller.identify() { return }
+                if try await caller.identify().isProven { return }
             }
         }
+    }
+
+    /// Tells the messenger how many one-time prekeys the gateway has. It is told again by a later page if it fails.
+    private func report(oneTimeLeft left: Int) async {
+        try? await delegate?.receiveServerEvent(.oneTimePreKeysLow(left: left))
     }
 
     /// Fetches pages until something fails.
@@ -216,6 +223,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             guard let page = try? GatewayBody.page(answer, after: position) else {
                 throw GatewayCaller.Failure.unreachable
             }
+            if let left = page.oneTime { await current()?.report(oneTimeLeft: left) }
             guard !page.entries.isEmpty else {
                 guard current() != nil else { throw MessengerClosed() }
                 // A waiting call ends without entries when there are some to fetch. A gateway that answers so all the
@@ -342,6 +350,39 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         }
     }
 
+    /// Takes a one-time prekey of each device of a person. The gateway hands out eight of one device to an account in a day.
+    public func takeOneTimePreKeys(ofUser username: Username) async throws -> [OneTimePreKeyConfig] {
+        try await throwing { () async throws(GatewayCaller.Failure) in
+            let answer = try await caller.provenCall(
+                .post, "accounts/\(GatewayCredential.segment(username.raw))/bundles")
+            guard let keys = try? GatewayBody.oneTimePreKeys(answer) else { throw .unreachable }
+            return keys
+        }
+    }
+
+    /// Adds one-time prekeys of this device to those at the gateway, which keeps the last 100.
+    public func publishOneTimePreKeys(_ keys: [OneTimePreKeyConfig]) async throws {
+        guard keys.allSatisfy({ $0.deviceId == caller.request.deviceId }),
+            let body = GatewayBody.replenishment(keys)
+        else { throw CypherTransportError.refused("These are not prekeys of this device.") }
+        try await throwing { () async throws(GatewayCaller.Failure) in
+            _ = try await caller.provenCall(.put, "keys", body)
+        }
+    }
+
+    /// Sets the token of this device for the push hook of the gateway's operator, at most 1,024 bytes; nil removes it.
+    ///
+    /// - Throws: ``CypherTransportError/refused(_:)`` if the gateway has no push hook.
+    public func setPushToken(_ token: String?) async throws {
+        try await throwing { () async throws(GatewayCaller.Failure) in
+            if let token {
+                _ = try await caller.provenCall(.put, "push", GatewayBody.pushToken(token))
+            } else {
+                _ = try await caller.provenCall(.delete, "push")
+            }
+        }
+    }
+
     private func config(of username: Username) async throws(GatewayCaller.Failure) -> UserConfig {
         do throws(GatewayCaller.Failure) {
             return try await caller.config(of: username)
@@ -400,6 +441,15 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             return id
         }
         return ReferencedBlob(id: id, blob: blob)
+    }
+
+    /// Removes a value that this account has stored.
+    public func removePublishedBlob(byId id: String) async throws {
+        let name = id.lowercased()
+        guard GatewayBody.isBlobID(name) else { throw CypherTransportError.notFound }
+        try await throwing { () async throws(GatewayCaller.Failure) in
+            _ = try await caller.provenCall(.delete, "blobs/\(name)")
+        }
     }
 
     /// Returns a stored value; nil if there is none under this id.

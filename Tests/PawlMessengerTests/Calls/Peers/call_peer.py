@@ -360,7 +360,7 @@ async def serve(messenger, names, directory):
 
 async def main():
     victim, place, mode, name, *others = sys.argv[1:]
-    messenger, is_chat = Messenger(), place.startswith("http:")
+    messenger, is_chat = Messenger(), place.startswith(("http:", "irc:"))
     spool = place if is_chat else os.path.join(place, "spool")
     await messenger.start(victim, spool, name, *(["server"] if mode == "serve" else []))
     say("ready")

@@ -1,8 +1,6 @@
 // How a sidecar announces itself to people whose keys it does not know: a tag if the backend has tags, else invisible
 // white space at the end of the first plaintext line.
 
-import IRCCodec
-
 /// The announcement on a plaintext line.
 package enum Announcement {
     package static let tag = "+pawl/hello"

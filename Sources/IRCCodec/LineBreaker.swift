@@ -2,7 +2,7 @@
 // name. It is broken at spaces, and loses no byte that a line can contain, except the space at the break.
 
 /// Breaks texts into lines.
-enum LineBreaker {
+package enum LineBreaker {
     private static let action = Array("\u{1}ACTION ".utf8)
 
     /// Pieces of a text, each at most `room` bytes long. CR, LF and NUL, which a line cannot contain, become spaces.

@@ -1,0 +1,65 @@
+// A session that one side has lost: its prekey was used up in a later state of a device that was set back to an earlier one,
+// or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
+// side uses it from then on, says `acknowledge`, and seals again what nobody has confirmed.
+
+import CommitLoop
+import DeviceSessions
+import Devices
+import DoubleRatchet
+import Envelope
+import Protection
+import StorePort
+import Vault
+
+extension MessengerParticipants {
+    /// Ours: the pause between two new sessions with one device, in nanoseconds. Anybody at the server can forge a message
+    /// that seems to use a lost session, and a new session uses up a prekey of the device.
+    static let renewalPause: Int64 = 300_000_000_000
+
+    /// Whether an error means that the sender uses a session that this device does not have.
+    static func isLostSession(_ error: any Error) -> Bool {
+        if case RatchetError.unknownPreKey = error { return true }
+        return (error as? OpenError)?.reason == .unknownSender
+    }
+
+    /// Asks for a new session with the device of an envelope that cannot be opened.
+    mutating func renewSession(of bytes: [UInt8], from user: String, _ now: Timestamp, _ unit: inout Unit) {
+        guard !introducesItself, let envelope = try? Envelope(bytes, in: vault.carrier),
+            let owner = own.owner(of: envelope.sender), source(user).accounts == [owner],
+            renewals[envelope.sender].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true
+        else { return }
+        renewals[envelope.sender] = now.monotonic
+        report(.sessionLost(user, envelope.sender), &unit)
+    }
+
+    /// Tells a device that a new session with it was begun.
+    mutating func announceRenewal(
+        with device: DeviceID?, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        guard let device else { return }
+        try answer(
+            .ready(own.deviceList), to: device, of: person == .own ? .services(account) : person, now, &unit)
+    }
+
+    /// Goes on in the session that another device has begun because it could not open what came in the last one.
+    mutating func takeRenewal(
+        by device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let chat = person == .own ? .services(account) : person
+        try answer(.acknowledge(own.deviceList), to: device, of: chat, now, &unit)
+        guard person != .own, let box = try own.sessions(with: device, in: vault),
+            resent[device].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true
+        else { return }
+        resent[device] = now.monotonic
+        let rows = try vault.store.records(
+            .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, .max), last: Self.pageLimit)
+        for row in rows {
+            // A message that another device of the person has confirmed is not sent again.
+            guard let message = try message(chat, Self.place(row.name).1), message.isOwn,
+                [.queued, .sent].contains(message.state),
+                message.protection == .device, !message.isDeleted, !message.isAwaited
+            else { continue }
+            try seal(message.content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)
+        }
+    }
+}
