@@ -5,7 +5,9 @@
 //     members: {ask: GET TARGET, accounts: [names of] PATH, page: QUERY | {query: QUERY, first: NUMBER, next: PATH}}
 //     messages_by_id: {ask: GET TARGET, conversation: PATH}
 //     content: {text: PATH, also: [PATH, ...], keep: [NAME, ...], mark: [NAME, ...], flag: PATH, envelope: PATH,
-//               fallback: WORDS, armour: text | html | detect, limit: {characters | bytes: NUMBER}}
+//               fallback: WORDS | {PATH: WORDS, ...}, mentions: {object: PATH, accounts: NAME, begin: TEXT,
+//               everyone: {NAME: WORD}, also_in: [PATH, ...], unless: PATH}, armour: text | html | detect,
+//               limit: {characters | bytes: NUMBER}}
 //     messages: {SHAPE: {...}, ...}
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES] | {login: {WHERE NAME: TEXT, ...}}, ...}, from backend: {...}}

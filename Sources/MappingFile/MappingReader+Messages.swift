@@ -13,12 +13,16 @@ struct ContentKeys {
     var armour: EnvelopeArmour?
     var envelope: JSONPath?
     var fallback = ""
+    var fallbackParts: [FallbackPart] = []
+    var mentions: MentionFields?
     var limit: TextLimit?
 }
 
 /// Reads where messages are, and which parts they have.
 extension MappingReader {
-    static let contentKeys = ["text", "also", "keep", "mark", "flag", "armour", "envelope", "fallback", "limit"]
+    static let contentKeys = [
+        "text", "also", "keep", "mark", "flag", "armour", "envelope", "fallback", "mentions", "limit",
+    ]
 
     /// - Parameter standard: the values for all messages, if this is about some of them.
     mutating func content(
@@ -65,9 +69,8 @@ extension MappingReader {
             result.shown = Set(all.compactMap { path($0.text, place + ".mark", $0.line)?.text })
         }
         if let tree = keys["envelope"] { result.envelope = members(tree, place + ".envelope") }
-        if let tree = keys["fallback"] {
-            result.fallback = self.text(tree, place + ".fallback", "words for clients that cannot read it") ?? ""
-        }
+        if let tree = keys["fallback"] { fallback(tree, place + ".fallback", &result) }
+        if let tree = keys["mentions"] { result.mentions = mentions(tree, place + ".mentions") }
         if result.envelope == nil, let tree = keys["fallback"] {
             wrong("`\(place).fallback`", tree.line, "is used only in an envelope; say where that is with `envelope:`")
         } else if result.envelope != nil, result.fallback.isEmpty {
@@ -77,6 +80,60 @@ extension MappingReader {
         if let tree = keys["limit"] { result.limit = limit(tree, place + ".limit") }
         refuseOverlaps(result, place, tree.line)
         return result
+    }
+
+    /// Reads the words that stand where the text was: one text, or a text for each of several members.
+    private mutating func fallback(_ tree: ConfigurationTree, _ place: String, _ result: inout ContentKeys) {
+        let expected = "words for clients that cannot read it"
+        guard case .map(let entries) = tree.value else {
+            (result.fallback, result.fallbackParts) = (text(tree, place, expected) ?? "", [])
+            return
+        }
+        (result.fallback, result.fallbackParts) = ("", [])
+        for (key, value) in entries {
+            guard let words = text(value, "\(place).\(key)", expected),
+                let path = path(key, place, value.line).flatMap({ members($0, place, value.line) })
+            else { continue }
+            if path == result.text {
+                result.fallback = words
+            } else {
+                result.fallbackParts.append(FallbackPart(path: path, text: words))
+            }
+        }
+    }
+
+    static let mentionKeys = ["object", "accounts", "begin", "everyone", "also_in", "unless"]
+
+    /// Reads where messages list whom they mention.
+    private mutating func mentions(_ tree: ConfigurationTree, _ place: String) -> MentionFields? {
+        guard let keys = map(tree, "`\(place)`", Self.mentionKeys, needs: ["object", "accounts", "begin"]),
+            let object = keys["object"].flatMap({ members($0, place + ".object") }),
+            let accounts = keys["accounts"].flatMap({ word($0, place + ".accounts", "the name of a list") }),
+            let beginning = keys["begin"].flatMap({
+                word($0, place + ".begin", "how names of accounts begin, for example `\"@\"`", limit: 8)
+            })
+        else { return nil }
+        var fields = MentionFields(object: object, accounts: accounts, beginning: beginning)
+        if let tree = keys["everyone"] {
+            for (member, value) in entries(tree, "`\(place).everyone`", "room: \"@room\"") {
+                guard let word = word(value, place + ".everyone", "the word for everyone, for example `\"@room\"`")
+                else { continue }
+                guard fields.everyone == nil, word.hasPrefix(beginning), word != beginning, member != accounts else {
+                    wrong(
+                        "`\(place).everyone`", value.line, "is one member with one word that begins with \(beginning)")
+                    continue
+                }
+                fields.everyone = .init(member: member, word: word)
+            }
+        }
+        if let tree = keys["also_in"] {
+            fields.others = texts(tree, place + ".also_in", "a list of paths, for example `[html]`").compactMap {
+                text, line in
+                path(text, place + ".also_in", line).flatMap { single($0, place + ".also_in", line) }
+            }
+        }
+        fields.exception = keys["unless"].flatMap { path($0, place + ".unless") }
+        return fields
     }
 
     static let limitKeys = ["characters", "bytes"]
@@ -206,6 +263,8 @@ extension MappingReader {
                 shape.isHistory = isHistory
                 (shape.parsed, shape.bodies, shape.armour) = (parsed, bodies, content.armour)
                 (shape.limit, shape.shown) = (content.limit, content.shown)
+                (shape.fallbackParts, shape.mentions) = (content.fallbackParts, content.mentions)
+                guard isConsistent(shape, place, line) else { return [] }
                 if let limit = content.limit, shape.longestText == 0 {
                     wrong("`\(place)`", line, "has a `limit` of \(limit.length); a sealed text is longer in any case")
                     return []
@@ -214,6 +273,31 @@ extension MappingReader {
             }
         }
         return shapes
+    }
+
+    /// Whether fallback and mentions are on the right side of what is sealed.
+    private mutating func isConsistent(_ shape: MessageShape, _ place: String, _ line: Int) -> Bool {
+        if let part = shape.fallbackParts.first(where: { shape.path(ofSealed: $0.path.text) == nil }) {
+            wrong(
+                "`\(place)`", line,
+                "has a `fallback` at \(part.path.text), which is not sealed, so it would stay when the message is opened"
+            )
+            return false
+        }
+        guard let mentions = shape.mentions else { return true }
+        let object = mentions.object
+        let others = [shape.text, shape.flag, shape.envelope].compactMap { $0?.firstMember }
+        guard object.firstMember.map(others.contains) == false,
+            !shape.also.contains(where: { $0.firstMember == object.firstMember }),
+            shape.kept.map({ object.firstMember.map($0.contains) == true }) ?? true
+        else {
+            wrong(
+                "`\(place)`", line,
+                "has `mentions` at \(object.text), which would be sealed; your backend has to read it: add it to `keep`"
+            )
+            return false
+        }
+        return true
     }
 
     /// The forms of a request's body.

@@ -25,7 +25,7 @@ extension MappingReader {
         path(tree, place).flatMap { single($0, place, tree.line) }
     }
 
-    private mutating func single(_ path: JSONPath, _ place: String, _ line: Int) -> JSONPath? {
+    mutating func single(_ path: JSONPath, _ place: String, _ line: Int) -> JSONPath? {
         guard !path.isPlural else {
             wrong("`\(place)`", line, "can lead to several values; expected a path without * and without conditions")
             return nil

@@ -295,7 +295,11 @@ package struct MappingTrial: Encodable, Sendable {
         guard isRequest, reading.faults.isEmpty else { return nil }
         do throws(MessageFault) {
             var edits = MessageEdits(document)
-            for message in reading.messages { try edits.seal(message, envelope: Self.envelope) }
+            for message in reading.messages {
+                // Which accounts are in the conversation, only the gateway knows.
+                let mentions = message.shape.mentions?.filled(document, message) { $0 }
+                try edits.seal(message, envelope: Self.envelope, mentions: mentions)
+            }
             return String(buffer: try edits.apply())
         } catch {
             faults.append(error.description)

@@ -31,6 +31,9 @@ import Testing
 
     // MARK: Matrix
 
+    private static let fallback =
+        "This message is encrypted. Sign in through your organisation's gateway to read it."
+
     private static let send = "/_matrix/client/v3/rooms/%21room%3Aa/send/m.room.message/t1"
 
     @Test func aMatrixMessageIsSealed() throws {
@@ -44,9 +47,8 @@ import Testing
         #expect(reading.messages[0].conversation == "!room:a")
         let (sealed, content) = try Self.sealed(text, reading)
         #expect(
-            sealed == #"{"msgtype":"m.text","body":""#
-                + "This message is encrypted. Sign in through your organisation's gateway to read it."
-                + #"","encrypted":true,"pawl.envelope":"AQID","m.mentions":{}}"#)
+            sealed == #"{"msgtype":"m.text","body":"\u{1F512}","encrypted":true,"pawl.envelope":"AQID","#
+                + #""format":"org.matrix.custom.html","formatted_body":"\#(Self.fallback)","m.mentions":{}}"#)
         #expect(
             content == #"{"body":"hi","format":"org.matrix.custom.html","formatted_body":"<b>hi</b>","#
                 + #""\"org.matrix.msc1767.text\"":"hi"}"#)

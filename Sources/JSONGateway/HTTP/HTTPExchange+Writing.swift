@@ -219,7 +219,10 @@ extension HTTPExchange {
         switch content {
         case .unread: return collect(request, &actions)
         case .unreadable(let no): return refuse(no, to: request.head, recipient: name, &actions)
-        case .message(let message): return seal(request, message, key, for: room, name, now, &actions)
+        case .message(let message):
+            var outgoing = message.outgoing
+            outgoing.fillMentions(members, besides: account)
+            return seal(request, message, outgoing, key, for: room, name, now, &actions)
         }
     }
 
@@ -248,8 +251,8 @@ extension HTTPExchange {
     // MARK: Queued writes
 
     private func seal(
-        _ request: WriteRequest, _ message: Message, _ key: WriteKey?, for room: AccountID, _ name: NamedRecipient?,
-        _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ request: WriteRequest, _ message: Message, _ outgoing: OutgoingMessage, _ key: WriteKey?,
+        for room: AccountID, _ name: NamedRecipient?, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
         let plaintext: [UInt8]
         do throws(MessageFault) {
@@ -257,7 +260,7 @@ extension HTTPExchange {
         } catch {
             return refuse(.unreadable(error), to: request.head, recipient: name, &actions)
         }
-        let text = QueuedWrite.Text(plaintext, in: message.outgoing, of: room)
+        let text = QueuedWrite.Text(plaintext, in: outgoing, of: room)
         return enqueue(request, message.body, message, text: text, key, name, now, &actions)
     }
 

@@ -290,6 +290,7 @@ package struct WebSocketMachine: Sendable {
         case .seal:
             do {
                 let plaintext = try text.outgoing.plaintext()
+                sending[ticket]?.outgoing.fillMentions(members, besides: account)
                 actions.append(
                     .submit(
                         .seal(

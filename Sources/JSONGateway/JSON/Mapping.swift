@@ -348,6 +348,10 @@ package struct MessageShape: Sendable, Equatable {
     package var envelope: JSONPath?
     /// The text beside an envelope in its own field, for clients that bypass the gateway.
     package var fallback: String
+    /// Further texts beside the fallback, at sealed paths, so that they are removed when the message is opened.
+    package var fallbackParts: [FallbackPart] = []
+    /// Where the message lists whom it mentions; nil if the backend has no such list.
+    package var mentions: MentionFields?
     /// The strings of the document that hold JSON documents, in which the other paths continue.
     package var parsed: [JSONPath] = []
     /// The forms that a request's body may have.
@@ -387,6 +391,14 @@ package struct MessageShape: Sendable, Equatable {
         self.remoteID = remoteID
         self.localID = localID
     }
+}
+
+/// A text beside the fallback, for clients that bypass the gateway.
+package struct FallbackPart: Sendable, Equatable {
+    package var path: JSONPath
+    package var text: String
+
+    package init(path: JSONPath, text: String) { (self.path, self.text) = (path, text) }
 }
 
 /// The form of the gateway's refusals, in the backend's own style, so that clients understand them.

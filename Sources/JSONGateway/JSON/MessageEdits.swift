@@ -31,7 +31,11 @@ package struct MessageEdits: Sendable {
     package init(_ document: JSONDocument) { self.document = document }
 
     /// Replaces the sealed content by an envelope, and sets the flag.
-    package mutating func seal(_ message: FoundMessage, envelope: [UInt8]) throws(MessageFault) {
+    ///
+    /// - Parameter mentions: the mentions to add; nil for none.
+    package mutating func seal(
+        _ message: FoundMessage, envelope: [UInt8], mentions: JSONFragment? = nil
+    ) throws(MessageFault) {
         guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
         let written: JSONFragment
         if message.shape.armour == nil {
@@ -43,7 +47,18 @@ package struct MessageEdits: Sendable {
             written = .string(String(decoding: Armour.whole(envelope), as: UTF8.self))
         }
         try wholly { edits throws(MessageFault) in
-            for part in message.also { edits.changes.append(.remove(part.place)) }
+            var fallback = message.shape.envelope == nil ? [] : message.shape.fallbackParts
+            for part in message.also {
+                if let index = fallback.firstIndex(where: { $0.path.text == part.path }) {
+                    edits.changes.append(.replace(part.place, .string(fallback.remove(at: index).text)))
+                } else {
+                    edits.changes.append(.remove(part.place))
+                }
+            }
+            for part in fallback { try edits.set(part.path, nil, to: .string(part.text), in: message) }
+            if let mentions, let path = message.shape.mentions?.object {
+                try edits.set(path, nil, to: mentions, in: message)
+            }
             if let flag = message.shape.flag { try edits.set(flag, message.flag, to: .boolean(true), in: message) }
             if let path = message.shape.envelope {
                 edits.changes.append(.replace(text, .string(message.shape.fallback)))

@@ -7,6 +7,8 @@ package import NIOCore
 package struct OutgoingMessage: Sendable {
     package let document: JSONDocument
     package let found: FoundMessage
+    /// The mentions that the gateway lists beside the envelope; nil if it adds none.
+    package internal(set) var mentions: JSONFragment?
 
     package var conversation: String { found.conversation }
     /// The client's id of the message; nil if the message has none.
@@ -36,7 +38,7 @@ package struct OutgoingMessage: Sendable {
     /// Returns the document with the envelope in place of the sealed content.
     package func sealed(_ envelope: [UInt8]) throws(MessageFault) -> ByteBuffer {
         var edits = MessageEdits(document)
-        try edits.seal(found, envelope: envelope)
+        try edits.seal(found, envelope: envelope, mentions: mentions)
         return try edits.apply()
     }
 
