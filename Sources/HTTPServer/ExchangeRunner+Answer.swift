@@ -100,8 +100,7 @@ extension ExchangeRunner {
     /// Sends the gateway's own answer for a fault.
     package func fail(_ fault: GatewayFault) {
         guard !hasBegunAnswer else { return client.abort() }
-        let (head, body) = fault.answer(
-            services.environment.mapping, to: received.head.headers)
+        let (head, body) = fault.answer(services.environment.mapping, toRequest: received.head)
         client.respond(head, body)
         finish()
     }

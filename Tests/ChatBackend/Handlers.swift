@@ -105,6 +105,28 @@ extension Answer {
     }
 }
 
+/// Adds the fields that let pages of one origin, or of all, use the chat.
+final class PageHandler: ChannelOutboundHandler {
+    typealias OutboundIn = HTTPServerResponsePart
+    typealias OutboundOut = HTTPServerResponsePart
+
+    private let origin: String
+
+    init(_ origin: String) {
+        self.origin = origin
+    }
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        guard case .head(var head) = unwrapOutboundIn(data) else { return context.write(data, promise: promise) }
+        head.headers.add(name: "Access-Control-Allow-Origin", value: origin)
+        if origin != "*" { head.headers.add(name: "Access-Control-Allow-Credentials", value: "true") }
+        head.headers.add(name: "Access-Control-Allow-Methods", value: "GET, POST, PUT, PATCH, DELETE")
+        head.headers.add(name: "Access-Control-Allow-Headers", value: "Authorization, Content-Type")
+        head.headers.add(name: "Access-Control-Expose-Headers", value: "Retry-After")
+        context.write(wrapOutboundOut(.head(head)), promise: promise)
+    }
+}
+
 /// One client's WebSocket, behind an aggregator of fragments.
 final class WebSocketHandler: ChannelInboundHandler {
     typealias InboundIn = WebSocketFrame

@@ -32,13 +32,15 @@ import NIOWebSocket
     @Option(help: "The longest text, in characters.") var textLimit: Int?
     @Option(help: "Whether frames about messages are JSON in a string of another frame.") var wrapFrames = Choice.no
 
+    @Option(help: "The origin whose pages may use the chat, or *.") var pages: String?
+
     func run() throws {
         let loop = MultiThreadedEventLoopGroup(numberOfThreads: 1).next()
         let settings = Chat.Settings(
             deduplicates: deduplicate == .yes, keepsUnknown: keepUnknown == .yes, textLimit: textLimit,
             wrapsFrames: wrapFrames == .yes)
-        let backend = Backend(settings, on: loop) { backend, port in
-            Self.listen(on: port, loop) { try Self.serve(backend, $0) }
+        let backend = Backend(settings, on: loop) { [pages] backend, port in
+            Self.listen(on: port, loop) { try Self.serve(backend, $0, pages: pages) }
         }
         let control = try Self.listen(on: controlPort, loop) { channel in
             try channel.pipeline.syncOperations.configureHTTPServerPipeline()
@@ -69,7 +71,7 @@ import NIOWebSocket
             .bind(host: "127.0.0.1", port: port)
     }
 
-    private static func serve(_ backend: Backend, _ channel: any Channel) throws {
+    private static func serve(_ backend: Backend, _ channel: any Channel, pages: String?) throws {
         backend.connected(channel)
         let upgrader = NIOWebSocketServerUpgrader(
             maxFrameSize: WebSocketHandler.messageLimit,
@@ -103,8 +105,16 @@ import NIOWebSocket
                     upgradeCompletionHandler: {
                         $0.pipeline.syncOperations.removeHandler(name: RequestHandler.name, promise: nil)
                     })
-            }, backend.take)
+            }
+        ) { request, channel, keepAlive in
+            guard pages != nil, request.method == "OPTIONS" else {
+                return backend.take(request, from: channel, keepAlive: keepAlive)
+            }
+            backend.note(request)
+            Answer.done.write(to: channel, keepAlive: keepAlive, withBody: false)
+        }
         try channel.pipeline.syncOperations.addHandler(encoder)
+        if let pages { try channel.pipeline.syncOperations.addHandler(PageHandler(pages)) }
         for handler in handlers { try channel.pipeline.syncOperations.addHandler(handler) }
         try channel.pipeline.syncOperations.addHandler(requests, name: RequestHandler.name)
     }

@@ -35,6 +35,9 @@ import Vault
                 credential: Credential(of: head, at: [.header("Authorization")]))
         }
 
+        /// A page of another origin has opened it with a cookie.
+        func beForeign() { machine.isOfForeignPage = true }
+
         func send(_ text: String) { run(.fromClient(ByteBuffer(string: text), isText: true)) }
         func receive(_ text: String, isText: Bool = true) {
             run(.fromBackend(ByteBuffer(string: text), isText: isText))
@@ -321,5 +324,17 @@ import Vault
             }
         }
         #expect(world.environment.tally[.unexpectedEvents] == events.count)
+    }
+
+    @Test func aForeignPageMakesNoCallsOnASocket() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        let call = #"{"pawl":{"id":7,"method":"POST","path":"/_pawl/v1/challenge"}}"#
+        alice.send(call)
+        #expect(alice.toClient.last?.contains(#""status":200"#) == true, "\(alice.toClient)")
+        alice.beForeign()
+        alice.send(call)
+        #expect(alice.toClient.last?.contains("pawl_foreign_page") == true, "\(alice.toClient)")
+        #expect(alice.toClient.last?.contains("challenge") == false && alice.toBackend.isEmpty)
     }
 }

@@ -11,6 +11,8 @@ package final class ChatBackendProcess: Sendable {
         package var textLimit: Int?
         /// Frames about messages are JSON in a string of another frame.
         package var wrapsFrames = false
+        /// The origin whose pages may use the chat; nil if it says nothing of pages.
+        package var pages: String?
 
         package init() {}
     }
@@ -107,7 +109,8 @@ package final class ChatBackendProcess: Sendable {
                 "--deduplicate", options.deduplicates ? "yes" : "no",
                 "--keep-unknown", options.keepsUnknown ? "yes" : "no",
                 "--wrap-frames", options.wrapsFrames ? "yes" : "no",
-            ] + (options.textLimit.map { ["--text-limit", "\($0)"] } ?? []))
+            ] + (options.textLimit.map { ["--text-limit", "\($0)"] } ?? [])
+                + (options.pages.map { ["--pages", $0] } ?? []))
         try process.waitForOutput("listening on \(reservation.number)")
     }
 

@@ -18,6 +18,8 @@ package struct ControlAnswer: Equatable, Sendable {
     /// The reason why a call fails.
     package enum Fault: Error, Equatable, Sendable {
         case notLoggedIn
+        /// A page of another origin uses a login that the browser adds.
+        case foreignPage
         case backendUnreachable
         case unknownCall
         case policyIsOff
@@ -47,7 +49,7 @@ package struct ControlAnswer: Equatable, Sendable {
             case .backendUnreachable: 502
             case .unknownCall, .notFound, .noCall: 404
             case .callEnded: 410
-            case .policyIsOff, .notProven: 403
+            case .foreignPage, .policyIsOff, .notProven: 403
             case .malformed: 400
             case .tooLong: 413
             case .tooMany, .full: 429
@@ -62,6 +64,7 @@ package struct ControlAnswer: Equatable, Sendable {
         package var code: String {
             switch self {
             case .notLoggedIn: "pawl_not_logged_in"
+            case .foreignPage: "pawl_foreign_page"
             case .backendUnreachable: "pawl_backend_gone"
             case .unknownCall: "pawl_unknown_call"
             case .policyIsOff: "pawl_takes_no_part"
@@ -88,6 +91,9 @@ package struct ControlAnswer: Equatable, Sendable {
         package var words: String {
             switch self {
             case .notLoggedIn: "The chat server rejects this login. Log in there, and send the credential it issued."
+            case .foreignPage:
+                "This page may not use the browser's login here. If it is your organisation's, your operator can allow it "
+                    + "(cors.origins with credentials: true)."
             case .backendUnreachable: "The chat server does not answer, so this login cannot be checked. Try again."
             case .unknownCall: "The gateway has no such call."
             case .policyIsOff: "The policy of your account is off: the gateway does nothing for it."

@@ -53,6 +53,28 @@ package struct CrossOrigin: Sendable, Equatable {
         head.headers.add("Access-Control-Max-Age", "\(Self.preflightAge)")
         return head
     }
+
+    /// Returns the answer to a preflight that the backend has not answered; nil for pages that the mapping does not list.
+    ///
+    /// Browsers hide the answer to a request whose preflight failed, and so the gateway's words about the outage. The
+    /// answer is not cached, because only the backend decides about its own routes.
+    package func standIn(for request: HeaderFields) -> ResponseHead? {
+        var head = ResponseHead(204)
+        allow(&head, for: request)
+        let methods = request["Access-Control-Request-Method"]
+        guard head.headers.first("Access-Control-Allow-Origin") != nil, methods.count == 1 else { return nil }
+        head.headers.add("Access-Control-Allow-Methods", methods[0])
+        let names = request["Access-Control-Request-Headers"]
+        if !names.isEmpty { head.headers.add("Access-Control-Allow-Headers", names.joined(separator: ", ")) }
+        head.headers.add("Access-Control-Max-Age", "0")
+        return head
+    }
+
+    /// Whether the mapping lets pages of an origin use the browser's logins.
+    fileprivate func trusts(_ origin: String) -> Bool {
+        guard allowsCredentials, case .listed(let origins) = origins else { return false }
+        return origins.contains(origin)
+    }
 }
 
 extension Mapping {
@@ -61,5 +83,20 @@ extension Mapping {
         var head = head
         crossOrigin?.allow(&head, for: request)
         return head
+    }
+
+    /// Whether a page sends a request that is neither of the backend's own origin nor listed with `credentials`.
+    ///
+    /// Browsers add cookies to requests of every page. Clients that are no browsers send none of these fields.
+    package func isOfForeignPage(_ request: HeaderFields) -> Bool {
+        let (origins, sites) = (request["Origin"], request["Sec-Fetch-Site"])
+        if origins.count == 1, crossOrigin?.trusts(origins[0]) == true { return false }
+        // Pages cannot set this field. Fetch Metadata, section 2.4; `none` is a person's own navigation.
+        if !sites.isEmpty { return !(sites == ["same-origin"] || sites == ["none"]) }
+        guard let origin = origins.first else { return false }
+        let hosts = request["Host"]
+        guard origins.count == 1, hosts.count == 1, let mark = origin.firstRange(of: "://") else { return true }
+        // The scheme is unknown where a proxy holds the certificate.
+        return origin[mark.upperBound...].lowercased() != hosts[0].lowercased()
     }
 }

@@ -60,6 +60,22 @@ package enum GatewayFault: Equatable, Sendable {
         return (mapping.readable(head, for: request), body)
     }
 
+    /// Returns the answer to a request. The gateway answers a preflight that the backend has not answered.
+    package func answer(_ mapping: Mapping, toRequest request: RequestHead) -> (ResponseHead, ByteBuffer) {
+        if isOutage, request.isPreflight, let answer = mapping.crossOrigin?.standIn(for: request.headers) {
+            return (answer, ByteBuffer())
+        }
+        return answer(mapping, to: request.headers)
+    }
+
+    /// Whether the backend has not answered, or was not asked.
+    private var isOutage: Bool {
+        switch self {
+        case .upstreamUnreachable, .upstreamTimeout, .unavailable: true
+        case .message, .requestTimeout, .requestTooLong: false
+        }
+    }
+
     /// One fault of each code.
     static let all: [GatewayFault] = [
         .message(.malformed), .requestTimeout, .requestTooLong, .upstreamUnreachable, .upstreamTimeout,

@@ -60,9 +60,12 @@ extension HTTPExchange {
     /// The machine of a WebSocket that is inspected; nil if it is not.
     private func webSocket(of forwarded: Forwarded) -> WebSocketMachine? {
         if let client = forwarded.reader {
-            return WebSocketMachine(
+            var machine = WebSocketMachine(
                 environment: environment, connection: connection, account: client.account,
                 credential: client.credential)
+            machine.isOfForeignPage =
+                client.credential.isAmbient && mapping.isOfForeignPage(forwarded.request.head.headers)
+            return machine
         }
         return forwarded.awaitedLogin.map {
             WebSocketMachine(

@@ -175,6 +175,9 @@ package struct HTTPExchange: Sendable {
         guard let credential = Credential(of: subject.head, at: source.credentials, actingAs: source.actingAs) else {
             return unidentified(subject, nil, nil, .notLoggedIn, &actions)
         }
+        if case .call(let head) = subject, credential.isAmbient, mapping.isOfForeignPage(head.headers) {
+            return answer(head, ControlAnswer(.foreignPage), &actions)
+        }
         switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: memory(for: subject)) {
         case .account(let known):
             return proceed(subject, Client(account: known, credential: credential), now, &actions)

@@ -73,6 +73,9 @@ package struct WebSocketMachine: Sendable {
     var identifying: Credential?
     /// Whether the backend is asked about a login. The relay delivers no message of either side meanwhile.
     package var isIdentifying: Bool { identifying != nil }
+    /// Whether a page of another origin has opened the socket with a login that the browser added. The backend decides
+    /// about its messages; the gateway refuses its calls.
+    package var isOfForeignPage = false
     /// The `User-Agent` of the upgrade.
     let software: String?
     /// Whether the upgrade announced that the client can encrypt.
@@ -367,6 +370,7 @@ package struct WebSocketMachine: Sendable {
         let caller = credential.map {
             ControlCaller(environment: environment, connection: connection, account: account, credential: $0.digest)
         }
+        if isOfForeignPage { return handle([.answer(call.answer(ControlAnswer(.foreignPage)))], &actions) }
         handle(calls.take(call, by: caller, now), &actions)
     }
 

@@ -74,6 +74,20 @@ package struct Credential: Sendable, Equatable {
         return RequestHead("GET", target, headers: headers)
     }
 
+    /// Whether browsers add a part of the credential to the requests of every page: a cookie, or a remembered password.
+    var isAmbient: Bool {
+        fields.fields.contains { field in
+            switch field.name.lowercased() {
+            case "cookie": true
+            case "authorization": Self.rememberedSchemes.contains(field.value.prefix { $0 != " " }.lowercased())
+            default: false
+            }
+        }
+    }
+
+    /// The schemes of RFC 7617, RFC 7616 and RFC 4559.
+    private static let rememberedSchemes: Set<String> = ["basic", "digest", "negotiate", "ntlm"]
+
     /// Whether a part of a query belongs to the credential.
     func isQueryPart(_ part: Substring) -> Bool { queryParts.contains(part) }
 }
