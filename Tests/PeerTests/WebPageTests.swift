@@ -105,7 +105,8 @@ import Testing
         long["text"] = .string(String(repeating: "x", count: 300_000))
         #expect(try fetch("POST", Self.room, long)?.status == 413)
         #expect(try fetch("POST", "/_pawl/v1/challenge")?.status == 200)
-        #expect(try fetch("PUT", "/_pawl/v1/device", ["message": "AAAA"])?.status == 400)
+        let device = try #require(try fetch("PUT", "/_pawl/v1/device", ["message": "AAAA"]))
+        #expect((400..<500).contains(device.status))
         fetch.token = "wrong"
         #expect(try fetch("POST", Self.room, ["id": "w-3", "text": "x"])?.status == 401)
         #expect(try fetch("GET", "/_pawl/v1/me")?.status == 401)
@@ -129,7 +130,6 @@ import Testing
         try lab.backend.set(.away)
         let gone = try #require(try fetch("GET", Self.room))
         #expect(gone.status == 502 && gone.json["message"].string?.isEmpty == false)
-        #expect(try fetch("PATCH", "\(Self.room)/1", ["text": "x"]) != nil)
         #expect(try fetch("DELETE", "/conversations/c2/messages/1") != nil)
         var other = fetch
         other.origin = Self.evil
