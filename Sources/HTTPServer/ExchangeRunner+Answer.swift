@@ -3,11 +3,13 @@
 import HTTPCodec
 import JSONGateway
 import NIOCore
+import Reports
+import Vault
 
 extension ExchangeRunner {
     var takesAnswer: Bool {
         switch answer {
-        case .none, .passing, .collecting: !isCancelled
+        case .none, .passing, .collecting, .beginning: !isCancelled
         case .deciding, .over: false
         }
     }
@@ -40,7 +42,12 @@ extension ExchangeRunner {
     package func answered(_ bytes: ByteBuffer) {
         client.touch()
         switch answer {
-        case .passing: client.send(bytes)
+        case .passing: pass(bytes)
+        case .beginning(let count):
+            answerBody.writeImmutableBuffer(bytes)
+            guard answerBody.readableBytes >= count else { return }
+            answer = .deciding
+            take(.responseBeginning(answerBody))
         case .collecting(let limit):
             answerBody.writeImmutableBuffer(bytes)
             guard answerBody.readableBytes > limit else { return }
@@ -53,9 +60,11 @@ extension ExchangeRunner {
     func answerEnded(_ trailers: HeaderFields) {
         isAnswerWhole = true
         switch answer {
-        case .passing:
-            client.end(trailers)
-            finish()
+        case .passing: passEnd(trailers)
+        case .beginning:
+            answer = .deciding
+            releaseUpstream()
+            take(.responseBeginning(answerBody))
         case .collecting:
             answer = .deciding
             // The answer is complete, so the connection is no longer needed.
@@ -76,12 +85,73 @@ extension ExchangeRunner {
         }
         client.begin(head, framing: response.framing)
         answer = .passing
-        if answerBody.readableBytes > 0 { client.send(answerBody) }
+        passOn()
+    }
+
+    /// Forwards what was collected of the answer, and the rest as it comes.
+    private func passOn() {
+        if answerBody.readableBytes > 0 { pass(answerBody) }
+        answerBody = ByteBuffer()
+        guard case .passing = answer, !isCancelled else { return }
         if let upstream { return upstream.resume() }
         // The whole answer was collected, and its connection released.
         guard isAnswerWhole else { return client.abort() }
+        passEnd(HeaderFields())
+    }
+
+    /// Forwards a piece of the answer's body, opened if it is sealed.
+    private func pass(_ bytes: ByteBuffer) {
+        guard opener != nil else { return client.send(bytes) }
+        open { opener, output in try bytes.withUnsafeReadableBytes { try opener.open($0, into: &output) } }
+        guard opener?.isComplete == true else { return }
+        // The rest of the file is not asked for.
+        opener = nil
         client.end(HeaderFields())
         finish()
+    }
+
+    private func passEnd(_ trailers: HeaderFields) {
+        if opener != nil {
+            open { try $0.end(into: &$1) }
+            guard opener.take() != nil else { return }
+        }
+        client.end(trailers)
+        finish()
+    }
+
+    private func open(_ open: (inout SealedFile.Opener, inout [UInt8]) throws -> Void) {
+        guard var opener = opener.take() else { return }
+        var output: [UInt8] = []
+        do {
+            try open(&opener, &output)
+        } catch {
+            // The client sees that the answer is incomplete.
+            services.environment.tally.add(.openNotAuthentic)
+            client.abort()
+            return cancel()
+        }
+        self.opener = opener
+        if !output.isEmpty { client.send(ByteBuffer(bytes: output)) }
+    }
+
+    /// Forwards the answer with this head, its body opened.
+    func openAnswer(_ head: ResponseHead, _ opener: SealedFile.Opener, length: Int?) {
+        guard response != nil, !hasBegunAnswer else { return fail(.upstreamUnreachable) }
+        var head = head
+        head.headers.remove("transfer-encoding")
+        head.headers.remove("content-length")
+        if let length { head.headers.set("Content-Length", to: "\(length)") }
+        self.opener = opener
+        client.begin(head, framing: length.map { .length($0) } ?? .chunked)
+        answer = .passing
+        passOn()
+    }
+
+    /// Collects the beginning of the answer.
+    func collectBeginning(_ count: Int) {
+        guard response != nil else { return fail(.upstreamUnreachable) }
+        answer = .beginning(count: count)
+        upstream?.resume()
     }
 
     func collectAnswer(_ limit: Int) {

@@ -22,6 +22,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case deciding
         case passing
         case collecting(limit: Int)
+        /// The machine gets the beginning, and decides then.
+        case beginning(count: Int)
         case over
     }
 
@@ -45,6 +47,9 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     package var upstream: UpstreamConnection?
     /// The request sent to the backend, kept for a second attempt.
     package var outgoing: (head: RequestHead, body: ByteBuffer?)?
+    /// Seals the request's body, and opens the answer's; nil if it passes as it is.
+    var sealer: SealedFile.Sealer?
+    package var opener: SealedFile.Opener?
     var hasStreamed = false
     var hasRetried = false
     var hasContinued = false
@@ -128,10 +133,13 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         switch action {
         case .pass(let head): forward(head, reportsAnswer: false)
         case .passRequest(let head): forward(head, reportsAnswer: true)
+        case .sealRequest(let head, let sealer): seal(head, sealer)
         case .collectRequest(let limit): collectRequest(limit)
         case .send(let head, let body): send(head, body)
         case .passResponse(let head): passAnswer(head)
         case .collectResponse(let limit): collectAnswer(limit)
+        case .collectBeginning(let count): collectBeginning(count)
+        case .openResponse(let head, let opener, let length): openAnswer(head, opener, length: length)
         case .respond(let head, let body): respond(head, body)
         case .upgrade(let head, let socketMachine): upgrade(head, socketMachine)
         case .look(let lookup): look(lookup)
@@ -191,7 +199,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         switch request {
         case .forwarding:
             hasStreamed = true
-            writeUpstream(bytes)
+            writeBody(bytes)
         case .collecting(let limit):
             requestBody.writeImmutableBuffer(bytes)
             guard requestBody.readableBytes > limit else { return }
@@ -229,7 +237,11 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         var head = head
         if received.framing != .none || received.minorVersion == 0 { head.headers.remove("upgrade") }
         if hasContinued || received.minorVersion == 0 { head.headers.remove("expect") }
-        if case .length(let length) = received.framing {
+        if case .length(var length) = received.framing {
+            if sealer != nil {
+                guard let sealed = SealedFile.sealedSize(of: length) else { return fail(.requestTooLong) }
+                length = sealed
+            }
             if head.headers["content-length"] != ["\(length)"] { head.headers.set("Content-Length", to: "\(length)") }
         } else if isChunked {
             head.headers.remove("content-length")
@@ -237,6 +249,14 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         }
         request = .forwarding
         lease(origin.forwarded(head, isChunked: isChunked), body: nil)
+    }
+
+    /// Forwards a request, its body sealed as it comes.
+    private func seal(_ head: RequestHead, _ sealer: SealedFile.Sealer) {
+        self.sealer = sealer
+        // What was sealed is not sealed again.
+        hasStreamed = true
+        forward(head, reportsAnswer: true)
     }
 
     private func send(_ head: RequestHead, _ body: ByteBuffer) {
@@ -272,14 +292,36 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         upstream.begin(bytes, isToHead: isToHead, isWhole: isWhole)
         origin.giveBack(&bytes)
         if !isWhole {
+            if sealer != nil { writeSealed { try $0.begin(into: &$1) } }
             if requestBody.readableBytes > 0 {
-                writeUpstream(requestBody)
+                writeBody(requestBody)
             }
             if isRequestWhole { endUpstream(HeaderFields()) }
         }
         client.process()
         client.touch()
         client.settle()
+    }
+
+    /// Writes a piece of the request's body, sealed if it has to be.
+    private func writeBody(_ bytes: ByteBuffer) {
+        guard sealer != nil else { return writeUpstream(bytes) }
+        writeSealed { sealer, output in try bytes.withUnsafeReadableBytes { try sealer.seal($0, into: &output) } }
+    }
+
+    private func writeSealed(_ seal: (inout SealedFile.Sealer, inout [UInt8]) throws -> Void) {
+        guard var sealer = sealer.take() else { return }
+        var output: [UInt8] = []
+        do {
+            try seal(&sealer, &output)
+        } catch {
+            // The backend gets an incomplete request, and keeps nothing of it.
+            upstream?.close()
+            upstream = nil
+            return fail(.requestTooLong)
+        }
+        self.sealer = sealer
+        if !output.isEmpty { writeUpstream(ByteBuffer(bytes: output)) }
     }
 
     private func writeUpstream(_ bytes: ByteBuffer) {
@@ -295,6 +337,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     package static let lineEnd = ByteBuffer(string: "\r\n")
 
     private func endUpstream(_ trailers: HeaderFields) {
+        if sealer != nil {
+            writeSealed { try $0.end(into: &$1) }
+            sealer = nil
+        }
         if received.framing == .chunked {
             var end = ByteBuffer()
             end.writeLastChunk(trailers)
@@ -401,7 +447,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     var awaitsUpstream: Bool {
         switch answer {
         case .none: outgoing != nil
-        case .passing, .collecting: upstream != nil
+        case .passing, .collecting, .beginning: upstream != nil
         case .deciding, .over: false
         }
     }

@@ -24,14 +24,17 @@ extension MappingReader {
         return source
     }
 
-    private mutating func actingAs(_ tree: ConfigurationTree) -> String? {
+    private mutating func actingAs(_ tree: ConfigurationTree) -> String? { queryName(tree, "account.acting_as") }
+
+    /// Reads the place of a value in the query.
+    mutating func queryName(_ tree: ConfigurationTree, _ place: String) -> String? {
         let expected = "`query NAME`, for example `query user_id`"
-        guard let text = text(tree, "account.acting_as", expected) else { return nil }
+        guard let text = text(tree, place, expected) else { return nil }
         let words = text.split(separator: " ").map(String.init)
         guard words.count == 2, words[0] == "query",
             words[1].utf8.allSatisfy({ 0x21...0x7E ~= $0 && !"&=#;%+".utf8.contains($0) })
         else {
-            wrong("`account.acting_as`", tree.line, "is \(quoted(text)); expected \(expected)")
+            wrong("`\(place)`", tree.line, "is \(quoted(text)); expected \(expected)")
             return nil
         }
         return words[1]
@@ -54,7 +57,7 @@ extension MappingReader {
         return places
     }
 
-    private mutating func target(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
+    mutating func target(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
         guard let text = text(tree, place, "a request, for example `\(example)`") else { return nil }
         let words = text.split(separator: " ")
         guard words.count == 2, words[0] == "GET", words[1].hasPrefix("/"),

@@ -6,7 +6,8 @@ import PawlConfiguration
 /// Reads the routes of requests and the kinds of frames.
 extension MappingReader {
     static let routeKeys = [
-        "label", "remote_id", "local_id", "conversation", "references", "at_once", "chosen_members",
+        "label", "remote_id", "local_id", "conversation", "references", "at_once", "chosen_members", "file_name",
+        "thumbnail_of",
     ]
     static let routeExample = "POST /conversations/{conversation}/messages: content written"
 
@@ -107,10 +108,44 @@ extension MappingReader {
                 "has `chosen_members`; they are in the query of a request for messages, or in the body of a `passthrough`"
             )
         }
+        let file = filePlaces(keys, words.label, path, place)
         return Mapping.Route(
             methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
             response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
-            answer: answer, chosenMembers: chosen)
+            answer: answer, chosenMembers: chosen, file: file)
+    }
+
+    /// Reads what a route says about its file.
+    private mutating func filePlaces(
+        _ keys: [String: ConfigurationTree], _ label: Mapping.Label, _ path: PathPattern, _ place: String
+    ) -> FilePlaces {
+        var file = FilePlaces()
+        if let tree = keys["file_name"] {
+            if label == .upload {
+                file.name = queryName(tree, "file_name")
+            } else {
+                wrong("`file_name`", tree.line, "has a meaning in an `upload` only", code: .conflict)
+            }
+        }
+        if let tree = keys["thumbnail_of"] {
+            if label == .download {
+                file.whole = thumbnailSource(tree, path, place)
+            } else {
+                wrong("`thumbnail_of`", tree.line, "has a meaning in a `download` only", code: .conflict)
+            }
+        }
+        return file
+    }
+
+    /// Reads the request for the whole file, whose names in braces are those of the path.
+    private mutating func thumbnailSource(_ tree: ConfigurationTree, _ path: PathPattern, _ place: String) -> String? {
+        guard let target = target(tree, "thumbnail_of", "GET /files/{file}") else { return nil }
+        let rest = path.captureNames.reduce(target) { $0.replacing("{\($1)}", with: "") }
+        guard !rest.contains(where: { "{}".contains($0) }) else {
+            wrong("`thumbnail_of`", tree.line, "holds a name in braces that \(place) does not have")
+            return nil
+        }
+        return target
     }
 
     /// Reads a label with its messages: `content written -> echoed`.
@@ -141,7 +176,7 @@ extension MappingReader {
                 .search where response.isEmpty || !request.isEmpty,
                 .sync where response.isEmpty || !request.isEmpty:
                 "names no messages; write which of `messages` its answer holds: `\(label.rawValue) -> page`"
-            case .control, .media, .passthrough, .refused:
+            case .control, .media, .upload, .download, .passthrough, .refused:
                 request + response == [] ? nil : "carries no messages; write the label alone"
             default: sides.count > 2 ? "has more than one arrow" : nil
             }
@@ -255,6 +290,9 @@ extension MappingReader {
             (.search, _):
             let right = direction == .fromClient ? "content" : "sync"
             wrong(place, tree.line, "has the label `\(label.label.rawValue)`; expected `\(right)`")
+            return nil
+        case (.upload, _), (.download, _):
+            wrong(place, tree.line, "has the label `\(label.label.rawValue)`; a frame carries no file")
             return nil
         case (.content, .fromClient) where !label.response.isEmpty:
             wrong(place, tree.line, "has no answer; write frames of the backend below `from backend:`")

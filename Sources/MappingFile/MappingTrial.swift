@@ -384,6 +384,10 @@ enum Outcomes {
             return policy.seeksProtection ? opened : counted
         case .media:
             return policy.demandsProtection ? "refused, because files are not protected; reading them passes" : counted
+        case .upload where policy.sealsEndToGateway: return "the file in its body is sealed"
+        case .upload:
+            return policy.demandsProtection ? "refused, because the gateway could read the file" : counted
+        case .download: return "passes; a sealed file in the answer is opened"
         case .refused: return policy.demandsProtection ? "refused" : counted
         case .control: return "passes, in the order of its conversation"
         case .passthrough: return "passes as it is"

@@ -5,8 +5,10 @@ import Envelope
 /// The recipient of a counted message, or the kind of a request that no policy could protect, for ``ObservationRow``.
 package enum ObservedRecipient: String, Sendable, CaseIterable {
     case legacy, outsider, exempt, room
-    /// A file. The target is the route.
+    /// A file that cannot be sealed. The target is the route.
     case media
+    /// A file that is sealed end-to-gateway. The target is the route.
+    case file
     /// A command or request whose text has no known position. The target is the route or the verb.
     case verb
     /// Search terms. The target is the route.
@@ -30,7 +32,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     /// Whether the target is a route or a command, not a name.
     package var isRoute: Bool {
         switch self {
-        case .media, .verb, .search: true
+        case .media, .file, .verb, .search: true
         case .legacy, .outsider, .exempt, .room, .directConnection, .notInRoom, .name: false
         }
     }
@@ -38,7 +40,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     /// Its name in the list of what `hosted` would refuse; nil if `hosted` would not refuse it.
     package var blocker: String? {
         switch self {
-        case .legacy, .exempt, .room: nil
+        case .legacy, .exempt, .room, .file: nil
         case .outsider: "outsider"
         case .media: "file"
         case .verb: "request"
@@ -57,6 +59,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         case .exempt: return policy.refusal(of: .exempt)
         case .room: return policy.refusal(of: .room(.room(target)))
         case .outsider: return policy.refusal(of: .outsider)
+        case .file: return policy.demandsDevices ? .media : nil
         case .media: refusal = .media
         case .verb: refusal = .verb
         case .search: refusal = .search

@@ -26,6 +26,10 @@ package enum JSONJob: Sendable {
     case wake
     /// Opens envelopes from the history of such a backend.
     indirect case open(OpenMessagesJob)
+    /// Makes the key of a file.
+    indirect case sealFile(SealFileJob)
+    /// Finds the key of a sealed file.
+    indirect case openFile(OpenFileJob)
     /// The backend has rejected a message: if no other was sealed in its conversation, the latch is lowered.
     indirect case refused(ConversationID, MessageID)
     /// A message was sent or received end to end between two accounts: the conversation stays protected.
@@ -48,7 +52,7 @@ package enum JSONJob: Sendable {
     package var isAnswered: Bool {
         switch self {
         case .protect, .refused, .reset, .record, .tick, .queue, .wake: false
-        case .seal, .find, .write, .open, .challenge, .directory, .mail, .callRelay: true
+        case .seal, .find, .write, .open, .sealFile, .openFile, .challenge, .directory, .mail, .callRelay: true
         }
     }
 
@@ -70,6 +74,8 @@ package enum JSONReply: DirectoryReply {
     indirect case turn(QueueTurn)
     /// - Parameter outcomes: in the order of ``OpenMessagesJob/items``.
     case opened(ticket: UInt64, [OpenOutcome])
+    /// The key of a file that was made or found.
+    indirect case fileKey(Result<SealedFile.Key, OpenError>)
     /// A message of the directory, as the answer to the client's request of this number.
     indirect case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
@@ -88,6 +94,7 @@ extension JSONReply {
         case .queued: "queued"
         case .turn: "turn"
         case .opened: "opened"
+        case .fileKey: "fileKey"
         case .directory: "directory"
         case .proven: "proven"
         case .mail: "mail"

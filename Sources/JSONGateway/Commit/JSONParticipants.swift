@@ -82,6 +82,8 @@ package struct JSONParticipants {
         for request in queued.requests { writes.waiting.begin(request) }
         writes.known.insert(queue.knownKeys)
         storedSessions = queued.sessions
+        // Keys of messages count too: they are nearly always there as well.
+        if try store.oldestContentKeys() != nil { writes.files.note() }
         self.directory = try GatewayDirectory(
             store: vault.store, cache: directory, isHosted: { vault.holds($0) }, now, &changes)
         self.vault = vault
@@ -100,6 +102,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
         switch job {
         case .seal(let job): return .shard(sharding.shard(from: job.sender, to: job.conversation))
         case .write(let job): return .shard(sharding.shard(from: job.write.account, to: job.write.conversation))
+        case .sealFile(let job): return .shard(sharding.shard(of: job.account))
         case .refused(let conversation, _), .protect(let conversation, _), .reset(let conversation):
             return .shard(sharding.shard(of: conversation))
         case .directory(let job): return job.owner.map { .shard(sharding.shard(of: $0)) } ?? .several
@@ -114,7 +117,8 @@ extension JSONParticipants: VaultHolding, MailHolding {
         //   are in one conversation. One unit in the request's shard. `wake` has a turn for each shard.
         // - Recorded counts are in tables that are not divided. `record` may carry others, so it is not `.unsharded`.
         // - A tick removes old keys and mailbox entries everywhere. Each owner has its own, for its shards.
-        case .find, .open, .queue, .wake, .record, .tick: return .several
+        // - A file names the key with which it is opened. The shard of its id is the one, and nothing is written.
+        case .find, .open, .openFile, .queue, .wake, .record, .tick: return .several
         }
     }
 
@@ -126,6 +130,8 @@ extension JSONParticipants: VaultHolding, MailHolding {
             writes.waiters.drop(job.token)
             let refusal = Result<KnownWrite, ExchangeRefusal>.failure(.notQueued(.unavailable))
             return [.init(connection: job.connection, reply: .queued(job.token, refusal))]
+        case .sealFile(let job): return [.init(connection: job.connection, reply: Self.noFileKey)]
+        case .openFile(let job): return [.init(connection: job.connection, reply: Self.noFileKey)]
         case .directory(let job): return [failure(of: job)]
         case .mail(let job): return [.init(connection: job.connection, reply: .mail(id: job.id, .refused(.store)))]
         case .callRelay(let job):
@@ -136,7 +142,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
 
     package func lookahead(of job: JSONJob) -> Lookahead {
         switch job {
-        case .seal, .find, .write, .open: .repeated
+        case .seal, .find, .write, .open, .sealFile, .openFile: .repeated
         case .record: .lasting
         // An event may end requests, and one that ends here must not be one that the earlier batch has queued or leased:
         // the queue could not undo that.
@@ -153,6 +159,8 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .queue(let event): pass(event, now)
         case .wake: announcedWake = nil
         case .open(let job): open(job, now, &unit)
+        case .sealFile(let job): makeKey(job, now, &unit)
+        case .openFile(let job): findKey(job, now, &unit)
         case .refused(let conversation, let message): refused(conversation, message, &unit)
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
@@ -207,6 +215,32 @@ extension JSONParticipants: VaultHolding, MailHolding {
             traces.note(.opened, of: message.value, at: now.wall)
         }
         unit.reply = (job.connection, .opened(ticket: job.ticket, outcomes))
+        // Reading does not depend on the rest of the batch.
+        unit.failure = unit.reply
+    }
+
+    // MARK: Files
+
+    /// The reply if the store fails.
+    private static var noFileKey: JSONReply { .fileKey(.failure(OpenError(reason: .store))) }
+
+    private mutating func makeKey(_ job: SealFileJob, _ now: Timestamp, _ unit: inout Unit) {
+        unit.failure = (job.connection, Self.noFileKey)
+        do {
+            let id = MessageID(messageIDs.next(in: vault.sharding.shard(of: job.account), at: now))
+            let key = try makeFileKey(id, now, &unit)
+            unit.reply = (job.connection, .fileKey(.success(key)))
+            unit.onCommit { state, _, _ in state.writes.files.note() }
+        } catch {
+            unit.cancel(in: &self, now: now)
+            unit.reply = (job.connection, Self.noFileKey)
+        }
+    }
+
+    private mutating func findKey(_ job: OpenFileJob, _ now: Timestamp, _ unit: inout Unit) {
+        let highest = messageIDs.highest
+        let found = Result { () throws(OpenError) in try vault.fileKey(job.header, highest: highest, now) }
+        unit.reply = (job.connection, .fileKey(found))
         // Reading does not depend on the rest of the batch.
         unit.failure = unit.reply
     }

@@ -6,6 +6,7 @@ package import JSONCodec
 package import NIOCore
 package import Protection
 package import RequestQueue
+package import Vault
 
 /// An event of an exchange.
 package enum ExchangeEvent: Sendable {
@@ -20,6 +21,8 @@ package enum ExchangeEvent: Sendable {
     /// The whole body of the answer, after ``ExchangeAction/collectResponse(limit:)``.
     case responseBody(ByteBuffer)
     case responseTooLong
+    /// The beginning of the answer's body, after ``ExchangeAction/collectBeginning(count:)``. Shorter only if it is the whole body.
+    case responseBeginning(ByteBuffer)
     /// The backend is unreachable, or has failed before its answer was forwarded.
     case upstreamFailed
     /// The backend's answer to a lookup.
@@ -49,6 +52,7 @@ extension ExchangeEvent {
         case .response: "response"
         case .responseBody: "responseBody"
         case .responseTooLong: "responseTooLong"
+        case .responseBeginning: "responseBeginning"
         case .upstreamFailed: "upstreamFailed"
         case .found(let id, _, _): "found(\(id))"
         case .notFound(let id): "notFound(\(id))"
@@ -69,6 +73,8 @@ package enum ExchangeAction: Sendable {
     case pass(RequestHead)
     /// Forwards the request with this head, and reports the head of its answer.
     case passRequest(RequestHead)
+    /// Forwards the request with this head, its body sealed, and reports the head of its answer.
+    case sealRequest(RequestHead, SealedFile.Sealer)
     /// Collects the whole body of the request, up to a limit in bytes.
     case collectRequest(limit: Int)
     /// Sends this request instead of the client's, and reports the head of its answer.
@@ -77,6 +83,12 @@ package enum ExchangeAction: Sendable {
     case passResponse(ResponseHead)
     /// Collects the whole body of the answer, up to a limit in bytes.
     case collectResponse(limit: Int)
+    /// Collects the beginning of the answer's body, at least so many bytes.
+    case collectBeginning(count: Int)
+    /// Forwards the answer with this head, its body opened.
+    ///
+    /// - Parameter length: bytes of the opened body; nil if unknown.
+    case openResponse(ResponseHead, SealedFile.Opener, length: Int?)
     /// Sends this answer. The adapter sets `Content-Length`.
     case respond(ResponseHead, ByteBuffer)
     /// Answers 101 with this head, and relays a WebSocket: inspected by the session, or unread if nil.

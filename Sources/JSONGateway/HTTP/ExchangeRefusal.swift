@@ -36,6 +36,10 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     case failed(String)
     case answerTooLong
     case answerUnreadable
+    /// The key of a file has expired.
+    case fileForgotten
+    /// A sealed file was altered, or sealed by another gateway or a newer version.
+    case fileUnreadable
     /// A defect of the gateway: an event came that its state cannot have.
     case unexpected
 
@@ -53,7 +57,8 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
             .noRoute, .tooLong, .otherDevice, .unreadable(.noMessage), .notLoggedIn, .loginRejected,
             .backendUnreachable,
             .notStored, .notQueued(.full), .notQueued(.unknownReference), .notQueued(.unavailable), .stillWaiting,
-            .dropped, .failed(""), .answerTooLong, .answerUnreadable, .unexpected,
+            .dropped, .failed(""), .answerTooLong, .answerUnreadable,
+            .fileForgotten, .fileUnreadable, .unexpected,
         ]
 
     /// The HTTP status; nil if the mapping's ``RefusalForm`` decides. RFC 9110 section 15.
@@ -64,12 +69,12 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .unreadable: 400
         case .otherDevice: 409
         case .notLoggedIn, .loginRejected: 401
-        case .backendUnreachable, .failed, .answerTooLong, .answerUnreadable: 502
+        case .backendUnreachable, .failed, .answerTooLong, .answerUnreadable, .fileUnreadable: 502
         case .notStored, .notQueued(.unavailable): 503
         case .notQueued(.full): 429
         case .notQueued(.unknownReference): 404
         case .stillWaiting: 504
-        case .dropped: 410
+        case .dropped, .fileForgotten: 410
         case .unexpected: 500
         }
     }
@@ -94,6 +99,8 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .failed: "pawl_failed"
         case .answerTooLong: "pawl_answer_too_long"
         case .answerUnreadable: "pawl_answer_unreadable"
+        case .fileForgotten: "pawl_file_forgotten"
+        case .fileUnreadable: "pawl_file_unreadable"
         case .unexpected: "pawl_defect"
         }
     }
@@ -129,6 +136,11 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
             "The chat server's answer is too long to be opened. Ask for less at a time, or ask your operator to allow longer "
                 + "ones (limits.answer_bytes)."
         case .answerUnreadable: "The gateway cannot read the chat server's answer, so it is not shown."
+        case .fileForgotten:
+            "This file is encrypted, and its key has expired: it is older than your operator keeps keys (history.retention)."
+        case .fileUnreadable:
+            "This file is encrypted, and the gateway cannot open it: it was altered, or encrypted by another gateway. Ask "
+                + "the sender to send it again."
         case .unexpected: "The gateway has made a mistake with this request. Try again, and tell your operator."
         }
     }
@@ -154,7 +166,7 @@ extension Tally {
         case .noRoute: add(TallyKind(.verb))
         case .notStored, .notQueued, .failed: add(.failed)
         case .tooLong, .longerThan, .otherDevice, .unreadable, .notLoggedIn, .loginRejected, .backendUnreachable,
-            .stillWaiting, .dropped, .answerTooLong, .answerUnreadable, .unexpected:
+            .stillWaiting, .dropped, .answerTooLong, .answerUnreadable, .fileForgotten, .fileUnreadable, .unexpected:
             break
         }
     }

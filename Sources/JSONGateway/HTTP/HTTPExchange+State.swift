@@ -33,6 +33,13 @@ extension HTTPExchange {
         case collectingAnswer(ReadAnswer)
         /// The vault opens envelopes in this body.
         case opening(ReadAnswer, ByteBuffer, IncomingMessages)
+        /// The vault makes the key of a file to send.
+        case sealingFile(FileUpload)
+        case askingForFile(FileDownload)
+        /// The beginning of a file tells whether it is sealed.
+        case beginningFile(FileDownload, ResponseHead)
+        /// The vault looks for the key of the file that begins with these bytes.
+        case openingFile(FileDownload, ResponseHead, ByteBuffer)
         /// The adapter forwards everything, and answers faults.
         case passed
         case over
@@ -42,7 +49,7 @@ extension HTTPExchange {
     package enum Stage: Sendable, CaseIterable {
         case beginning, identifying, collectingCall, calling, waitingForMail, waitingForRelay, findingConversation,
             collecting, findingWrite, askingMembers, queueing, awaitingOutcome, forwarding, collectingAnswer, opening,
-            passed, over
+            sealingFile, askingForFile, beginningFile, openingFile, passed, over
 
         /// Whether the client has its answer, or gets it from the backend without the exchange.
         package var isAnswered: Bool { self == .passed || self == .over }
@@ -201,6 +208,10 @@ extension HTTPExchange.State {
         case .forwarding: .forwarding
         case .collectingAnswer: .collectingAnswer
         case .opening: .opening
+        case .sealingFile: .sealingFile
+        case .askingForFile: .askingForFile
+        case .beginningFile: .beginningFile
+        case .openingFile: .openingFile
         case .passed: .passed
         case .over: .over
         }
@@ -219,6 +230,8 @@ extension HTTPExchange.State {
         case .queueing(let write), .awaitingOutcome(let write): write.head
         case .forwarding(let forwarded): forwarded.request.head
         case .collectingAnswer(let answer), .opening(let answer, _, _): answer.request
+        case .sealingFile(let upload): upload.request.head
+        case .askingForFile(let file), .beginningFile(let file, _), .openingFile(let file, _, _): file.request.head
         }
     }
 }

@@ -114,6 +114,12 @@ package struct HTTPExchange: Sendable {
             } else {
                 unexpected(event, &actions)
             }
+        case (.sealingFile(let upload), .vault(.fileKey(let key))): seal(upload, key, &actions)
+        case (.askingForFile(let file), .response(let head)): answered(file, head, &actions)
+        case (.beginningFile(let file, let head), .responseBeginning(let beginning)):
+            begun(file, head, beginning, &actions)
+        case (.openingFile(let file, let head, let beginning), .vault(.fileKey(let key))):
+            open(file, head, beginning, key, &actions)
         // The patience with a write may end while its answer is being opened.
         case (.opening, .woken): state
         // The adapter answers, because the exchange sees nothing of what it forwards.
@@ -240,7 +246,7 @@ package struct HTTPExchange: Sendable {
         case .call(let head): return answer(head, ControlAnswer(.notLoggedIn), &actions)
         case .request(let subject): request = subject
         }
-        noteUnprotectable(request, by: WebSocketMachine.unknownAccount)
+        noteUnprotectable(request, by: nil)
         // Only everyone's policy applies to pages that clients open before a login, not the policies of single
         // accounts.
         if request.match == nil, !policies.everyone.demandsProtection,
@@ -256,6 +262,7 @@ package struct HTTPExchange: Sendable {
         case .content where environment.isProtecting: break
         // A WebSocket without an account cannot be inspected.
         case _ where request.isUpgrade && environment.isProtecting: break
+        case .upload where policies.strictest.demandsProtection: break
         default: return pass(request, credential: credential, &actions)
         }
         guard let (head, body) = refusal else { return refuse(no, to: request.head, &actions) }
@@ -291,7 +298,8 @@ package struct HTTPExchange: Sendable {
         }
         noteEvidence(of: client, request.head, asked: isProven || request.asksForEncryption, now, &actions)
         noteUnprotectable(request, by: client.account)
-        if policies.policy(of: client.account).demandsProtection, let refusal = request.refusal {
+        let policy = policies.policy(of: client.account)
+        if policy.demandsProtection, let refusal = request.refusal {
             return refuse(refusal, to: request.head, &actions)
         }
         if request.isUpgrade, protects || mapping.looksAtFrames { return read(request, for: client, &actions) }
@@ -305,19 +313,24 @@ package struct HTTPExchange: Sendable {
         case .control: return control(WriteRequest(request, match, client), &actions)
         case .passthrough where protects && match.route.chosenMembers != nil:
             return collect(WriteRequest(request, match, client), &actions)
-        case .history, .search, .sync, .media, .passthrough, .refused:
+        case .upload where policy.demandsProtection: return upload(request, client, policy, &actions)
+        case .download where protects || environment.writes.files.mayExist:
+            return download(request, client, &actions)
+        case .history, .search, .sync, .media, .upload, .download, .passthrough, .refused:
             return pass(request, credential: client.credential, &actions)
         }
     }
 
     /// Counts an unprotectable request for `pawl policy simulate`.
-    private func noteUnprotectable(_ request: Request, by account: AccountID) {
-        guard let unprotectable = request.unprotectable else { return }
+    ///
+    /// - Parameter account: nil if it is unknown.
+    private func noteUnprotectable(_ request: Request, by account: AccountID?) {
+        guard let kind = request.observed(isKnown: account != nil) else { return }
         let head = request.head
         let route =
             request.match.map { "\(head.method) \($0.route.path.text)" }
             ?? UnmatchedRequests.name(head.method, String(head.path))
-        environment.observations.note(route, ObservedRecipient(unprotectable), by: account)
+        environment.observations.note(route, kind, by: account ?? WebSocketMachine.unknownAccount)
     }
 
     /// Forwards the request and reads its answer, which therefore must have no encoding.
@@ -353,10 +366,19 @@ extension HTTPExchange.Request {
         switch label {
         // The backend has the file already, so refusing to read it would protect nothing.
         case .media: head.isRead ? nil : .media
+        case .upload: isSealableFile ? nil : .media
         case .search: .search
         case .refused, nil: .verb
-        case .content, .history, .sync, .control, .passthrough: nil
+        case .content, .history, .sync, .control, .download, .passthrough: nil
         }
+    }
+
+    /// What is counted of it; nil if every policy lets it pass, or the conversation of its text decides.
+    fileprivate func observed(isKnown: Bool) -> ObservedRecipient? {
+        if let unprotectable { return ObservedRecipient(unprotectable) }
+        guard label == .upload else { return nil }
+        // A file is sealed for a known account only.
+        return isKnown ? .file : .media
     }
 
     /// The refusal of a request that cannot be sealed; nil for others.

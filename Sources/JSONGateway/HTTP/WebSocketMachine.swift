@@ -187,10 +187,11 @@ package struct WebSocketMachine: Sendable {
             return notify(.notLoggedIn, nil, &actions)
         }
         switch frame.label {
-        case .passthrough, .control, .history, .search, .sync:
+        // No frame is a file: the mapping cannot say so.
+        case .passthrough, .control, .history, .search, .sync, .download:
             toBackend.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
-        case .media, .refused:
-            let kind = UnprotectableRequest(isFile: frame.label == .media)
+        case .media, .upload, .refused:
+            let kind = UnprotectableRequest(isFile: frame.label != .refused)
             environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
             if demands { notify(.refused(kind.refusal), nil, &actions) }

@@ -111,8 +111,12 @@ extension Mapping {
         case search
         /// Changes something without text: forwarded, in order after queued writes to which it refers.
         case control
-        /// Carries files: an upload is refused if protection is demanded.
+        /// Carries files in a form that is not sealed: an upload is refused if protection is demanded.
         case media
+        /// The body is one file, which is sealed.
+        case upload
+        /// The answer is one file, which is opened if it is sealed.
+        case download
         /// Carries no messages.
         case passthrough
         /// Refused if protection is demanded.
@@ -152,14 +156,16 @@ extension Mapping {
         package let answer: Answer
         /// The list of members that clients ask for in answers; nil if they cannot choose.
         package let chosenMembers: ChosenMembers?
+        /// What an ``Label/upload`` or a ``Label/download`` says about its file.
+        package let file: FilePlaces
 
         package init(
             methods: [String], path: PathPattern, query: [QueryCondition] = [], label: Mapping.Label,
             request: MessageShape? = nil, response: [MessageShape] = [], remoteID: JSONPath? = nil,
             localID: ValueSource? = nil, conversation: ValueSource? = nil, references: [ValueSource] = [],
-            answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil
+            answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil, file: FilePlaces = FilePlaces()
         ) {
-            self.chosenMembers = chosenMembers
+            (self.chosenMembers, self.file) = (chosenMembers, file)
             self.methods = methods
             self.path = path
             self.query = query
@@ -188,8 +194,20 @@ extension Mapping {
                     && left.remoteID == right.remoteID && left.localID == right.localID
                     && left.conversation == right.conversation && left.references == right.references
                     && left.answer == right.answer && left.chosenMembers == right.chosenMembers
+                    && left.file == right.file
         }
     }
+}
+
+/// What the request for a file says about it.
+package struct FilePlaces: Sendable, Equatable {
+    /// The query with the file's name in an upload, which is sealed with the file; nil if there is none.
+    package var name: String?
+    /// The target of a GET for the whole file, with names of the path in braces, if the answer is a thumbnail that the
+    /// backend makes; nil if it is no thumbnail.
+    package var whole: String?
+
+    package init(name: String? = nil, whole: String? = nil) { (self.name, self.whole) = (name, whole) }
 }
 
 /// A list of members to which a client reduces the messages in answers, for instance `event_fields` of Matrix.

@@ -2,6 +2,7 @@
 
 package import Outbox
 package import Reports
+import Synchronization
 
 /// The shared tables of writes. Each is safe from any thread; none holds texts of messages.
 package final class WriteTables: Sendable {
@@ -16,10 +17,21 @@ package final class WriteTables: Sendable {
     package let traces: WriteTraces
     /// Clients that are notified of messages whose writes were answered at once.
     package let sockets = SocketListeners()
+    package let files = SealedFiles()
 
     /// - Parameter opened: the traces in which the participants record openings.
     package init(keys: WriteKeys, opened: RequestTraces = RequestTraces(), tally: Tally = Tally()) {
         (self.keys, self.tally) = (keys, tally)
         traces = WriteTraces(opened)
     }
+}
+
+/// Whether there may be sealed files at the backend, so that downloads are looked at under every policy.
+package final class SealedFiles: Sendable {
+    private let exist = Atomic(false)
+
+    package var mayExist: Bool { exist.load(ordering: .relaxed) }
+
+    /// Notes that a file was sealed, in this process or an earlier one.
+    package func note() { exist.store(true, ordering: .relaxed) }
 }
