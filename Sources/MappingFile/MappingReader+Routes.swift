@@ -90,6 +90,12 @@ extension MappingReader {
                 "is `\(words.label)`, and a \(method) cannot wait in the queue; these can: "
                     + Self.queueable.joined(separator: ", "))
         }
+        if words.label == .download, key.methods != ["GET"] {
+            wrong(place, tree.line, "is `download`, which is for `GET` alone")
+        }
+        if words.label == .upload, key.methods.isEmpty || !Set(key.methods).isSubset(of: ["POST", "PUT"]) {
+            wrong(place, tree.line, "is `upload`, which is for `POST` and `PUT` alone")
+        }
         if request.count > 1 {
             wrong(place, tree.line, "has several messages in its request; a request has one place for them")
         }

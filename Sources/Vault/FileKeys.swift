@@ -84,7 +84,8 @@ extension Vault {
             throw OpenError(reason: isAltered ? .notAuthentic : .forgotten)
         }
         guard row.expiresAt > now.wall, id >= firstReadable(now) else { throw OpenError(reason: .forgotten) }
-        guard let bytes = try? sealer.open(row.sealedKey, label: Self.label(ofFileKey: id, digest, row.expiresAt)) else {
+        guard let bytes = try? sealer.open(row.sealedKey, label: Self.label(ofFileKey: id, digest, row.expiresAt))
+        else {
             throw OpenError(reason: .notAuthentic)
         }
         let key = ContentKey(message: id, digest: digest, expiresAt: row.expiresAt, bytes: bytes)

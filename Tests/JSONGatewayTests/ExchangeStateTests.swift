@@ -1,4 +1,6 @@
 import DeviceDirectory
+import Devices
+import Envelope
 import HTTPCodec
 import JSONGateway
 import NIOCore
@@ -18,6 +20,7 @@ import Vault
         case account, noAccount, members, noMembers, place, noPlace
         case newWrite, knownWrite, queued, notQueued, opened, otherOpened, challenge, mail
         case outcome, dropped, woken, relayMet, relayRefused
+        case fileKey, noFileKey, plainFile, sealedFile
     }
 
     /// An exchange in a state, with what the events of that state refer to.
@@ -27,7 +30,12 @@ import Vault
         var ticket: UInt64 = 0
 
         init(answer: Mapping.Route.Answer = .whenDone) throws {
-            steps = ExchangeSteps(try JSONWorld(.hosted, mapping: .lab(answer: answer)))
+            var mapping = Mapping.lab(answer: answer)
+            mapping.routes += [
+                Mapping.Route(methods: ["POST"], path: try PathPattern("/uploads"), label: .upload),
+                Mapping.Route(methods: ["GET"], path: try PathPattern("/uploads/{file}"), label: .download),
+            ]
+            steps = ExchangeSteps(try JSONWorld(.hosted, mapping: mapping))
         }
 
         @discardableResult
@@ -71,9 +79,25 @@ import Vault
             case .outcome: return .written(.answered(json, ByteBuffer(string: #"{"message_id":"m1"}"#)))
             case .dropped: return .written(.dropped)
             case .woken: return .woken
+            case .fileKey: return .vault(.fileKey(.success(try Self.key())))
+            case .noFileKey: return .vault(.fileKey(.failure(OpenError(reason: .forgotten))))
+            case .plainFile: return .responseBeginning(ByteBuffer(string: "text"))
+            case .sealedFile:
+                let sealer = SealedFile.Sealer(try Self.key(), SealedFile.Description())
+                return .responseBeginning(try sealer.whole(ByteBuffer(string: "text")))
             case .relayMet: return .relayMet
             case .relayRefused: return .relayRefused(.tooMany)
             }
+        }
+
+        private static func key() throws -> SealedFile.Key {
+            let header = SealedFile.Header(key: MessageID(1), prefix: [UInt8](repeating: 1, count: 7))
+            return SealedFile.Key(
+                header,
+                ContentKey(
+                    message: MessageID(1), digest: header.digest, expiresAt: .max,
+                    bytes: [UInt8](repeating: 2, count: 32))
+            )
         }
 
         static func head(_ method: String, _ target: String, token: String? = "t-alice") -> RequestHead {
@@ -138,6 +162,18 @@ import Vault
             try reached.take(.answer)
             let sealed = world.direct("GET", "/c/all", as: "t-alice").text
             reached.take(.responseBody(ByteBuffer(string: sealed)))
+        case .sealingFile:
+            var head = Reached.head("POST", "/uploads")
+            head.headers.add("Content-Length", "4")
+            reached.take(.request(head))
+            if reached.steps.stage == .identifying { try reached.take(.account) }
+        case .askingForFile: try begin("GET", "/uploads/f1")
+        case .beginningFile:
+            try begin("GET", "/uploads/f1")
+            try reached.take(.answer)
+        case .openingFile:
+            try begin("GET", "/uploads/f1")
+            try reached.take(.answer, .sealedFile)
         case .passed: try begin("GET", "/me")
         case .over: reached.take(.request(Reached.head("POST", "/c/all", token: nil)))
         }
@@ -168,6 +204,10 @@ import Vault
         .collectingAnswer: [.answerBody: .over, .answerTooLong: .over, .upstreamFailed: .over],
         // The patience with a write may end while its answer is opened: a late event without effect.
         .opening: [.opened: .over, .woken: .opening, .upstreamFailed: .over],
+        .sealingFile: [.fileKey: .forwarding, .noFileKey: .over, .upstreamFailed: .over],
+        .askingForFile: [.answer: .beginningFile, .upstreamFailed: .over],
+        .beginningFile: [.plainFile: .over, .sealedFile: .openingFile, .upstreamFailed: .over],
+        .openingFile: [.fileKey: .over, .noFileKey: .over, .upstreamFailed: .over],
         // The adapter answers.
         .passed: [.upstreamFailed: .passed],
         .over: [:],

@@ -24,6 +24,8 @@ final class JSONWorld {
         var status: Int
         var text: String
         var headers = HeaderFields()
+        /// Its body; nil if only the text is known.
+        var bytes: ByteBuffer?
 
         /// A value in it, by a path.
         subscript(_ path: String) -> String? {
@@ -55,6 +57,8 @@ final class JSONWorld {
     var queueIsOpen = true
     /// Whether jobs that arrive together go through the pipeline in two batches.
     var pipelines = true
+    /// Bodies that exchanges have sealed.
+    fileprivate(set) var sealed: [ByteBuffer] = []
     private var nextToken: UInt64 = 1
     private let connection = ConnectionID(1)
 
@@ -97,8 +101,12 @@ final class JSONWorld {
         headers.add("User-Agent", "LabClient/1.0 (test)")
         if let token { headers.add("Authorization", "Bearer \(token)") }
         if !json.isEmpty, headers.first("Content-Type") == nil { headers.add("Content-Type", "application/json") }
-        let exchange = RunningExchange(self, connection)
-        return exchange.run(RequestHead(method, target, headers: headers), ByteBuffer(string: json))
+        return exchange(RequestHead(method, target, headers: headers), ByteBuffer(string: json))
+    }
+
+    /// Runs a request that has all its fields.
+    func exchange(_ head: RequestHead, _ body: ByteBuffer) -> Answer? {
+        RunningExchange(self, connection).run(head, body)
     }
 
     /// The same without the gateway.
@@ -275,10 +283,25 @@ private final class RunningExchange {
                     return JSONWorld.Answer(status: answer.status, text: String(buffer: body))
                 case .passRequest(let head): ask(head, body, &passed)
                 case .send(let head, let body): ask(head, body, &passed)
+                case .sealRequest(let head, let sealer):
+                    guard let sealed = try? sealer.whole(body) else { return nil }
+                    world.sealed.append(sealed)
+                    ask(head, sealed, &passed)
                 case .collectRequest(let limit):
                     events.append(body.readableBytes > limit ? .requestTooLong : .requestBody(body))
                 case .passResponse(let head):
-                    return JSONWorld.Answer(status: head.status, text: String(buffer: passed?.1 ?? ByteBuffer()))
+                    let body = passed?.1 ?? ByteBuffer()
+                    return JSONWorld.Answer(
+                        status: head.status, text: String(buffer: body), headers: head.headers, bytes: body)
+                case .collectBeginning(let count):
+                    let body = passed?.1 ?? ByteBuffer()
+                    events.append(
+                        .responseBeginning(body.getSlice(at: 0, length: min(count, body.readableBytes)) ?? body))
+                case .openResponse(let head, let opener, let length):
+                    guard let opened = try? opener.whole(passed?.1 ?? ByteBuffer()) else { return nil }
+                    #expect(length ?? opened.readableBytes == opened.readableBytes)
+                    return JSONWorld.Answer(
+                        status: head.status, text: String(buffer: opened), headers: head.headers, bytes: opened)
                 case .collectResponse(let limit):
                     let body = passed?.1 ?? ByteBuffer()
                     events.append(body.readableBytes > limit ? .responseTooLong : .responseBody(body))
@@ -350,6 +373,10 @@ final class JSONBackend {
     /// The room that it names for every message; nil if it tells the truth.
     var place: String?
     private var known: [String: String] = [:]
+    /// The files, with the fields of their answers, by path.
+    var files: [String: (fields: HeaderFields, body: ByteBuffer)] = [:]
+    /// What it answers to a request for a thumbnail; nil if 404.
+    var thumbnail: String?
 
     func answer(_ head: RequestHead, _ body: ByteBuffer) -> (ResponseHead, ByteBuffer)? {
         guard isUp else { return nil }
@@ -393,6 +420,17 @@ final class JSONBackend {
             else { return answer(404, #"{"error":"no such message"}"#) }
             if head.method == "PATCH" { messages[room]?[index].body = String(buffer: body) }
             return answer(200, #"{"message":{"room":"\#(place ?? room)"}}"#)
+        case ("POST", "files", 1):
+            let id = "f\(files.count + 1)"
+            files[id] = (["Content-Type": head.headers.first("Content-Type") ?? "text/plain"], body)
+            return answer(200, #"{"file":"\#(id)"}"#)
+        case ("GET", "files", 2), ("HEAD", "files", 2):
+            guard let file = files[parts[1]] else { return answer(404, #"{"error":"no such file"}"#) }
+            var fields = file.fields
+            fields.add("Content-Length", "\(file.body.readableBytes)")
+            return (ResponseHead(200, headers: fields), head.method == "HEAD" ? ByteBuffer() : file.body)
+        case ("GET", "thumbnails", 2):
+            return thumbnail.map { answer(200, $0) } ?? answer(404, #"{"error":"no thumbnail"}"#)
         case ("DELETE", "c", 3):
             messages[parts[1]]?.removeAll { $0.id == parts[2] }
             return answer(204, "")
@@ -456,5 +494,32 @@ extension Mapping {
             ])
         mapping.messagesByID = MessageSource(target: "/m/{message_id}", conversation: path("message.room"))
         return mapping
+    }
+}
+
+extension SealedFile.Sealer {
+    /// Seals a whole file, in pieces of odd sizes.
+    func whole(_ file: ByteBuffer) throws -> ByteBuffer {
+        var (sealer, output) = (self, [UInt8]())
+        try sealer.begin(into: &output)
+        var rest = file
+        while let piece = rest.readSlice(length: min(50_001, rest.readableBytes)), piece.readableBytes > 0 {
+            try piece.withUnsafeReadableBytes { try sealer.seal($0, into: &output) }
+        }
+        try sealer.end(into: &output)
+        return ByteBuffer(bytes: output)
+    }
+}
+
+extension SealedFile.Opener {
+    /// Opens a whole sealed file, or its range, in pieces of odd sizes.
+    func whole(_ file: ByteBuffer) throws -> ByteBuffer {
+        var (opener, output) = (self, [UInt8]())
+        var rest = file
+        while let piece = rest.readSlice(length: min(40_009, rest.readableBytes)), piece.readableBytes > 0 {
+            try piece.withUnsafeReadableBytes { try opener.open($0, into: &output) }
+        }
+        try opener.end(into: &output)
+        return ByteBuffer(bytes: output)
     }
 }

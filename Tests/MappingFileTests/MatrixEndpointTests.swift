@@ -208,9 +208,13 @@ import Testing
     }
 
     @Test(arguments: [
-        ("POST", "/_matrix/media/v3/upload", Mapping.Label.media), ("POST", "/_matrix/media/r0/upload", .media),
-        ("GET", "/_matrix/client/v1/media/download/example.org/abc", .passthrough),
-        ("GET", "/_matrix/media/v3/thumbnail/example.org/abc", .passthrough),
+        ("POST", "/_matrix/media/v3/upload", Mapping.Label.upload), ("POST", "/_matrix/media/r0/upload", .upload),
+        ("PUT", "/_matrix/media/v3/upload/example.org/abc?filename=x", .upload),
+        ("POST", "/_matrix/media/v1/create", .passthrough),
+        ("GET", "/_matrix/client/v1/media/download/example.org/abc", .download),
+        ("GET", "/_matrix/client/v1/media/download/example.org/abc/name.png", .download),
+        ("GET", "/_matrix/media/v3/thumbnail/example.org/abc", .download),
+        ("GET", "/_matrix/client/v1/media/config", .passthrough),
         ("POST", "/_matrix/client/unstable/org.matrix.simplified_msc3575/sync?pos=1", .sync),
         ("POST", "/_matrix/client/v4/sync", .sync),
         ("GET", "/", .passthrough), ("GET", "/_synapse/client/pick_idp", .passthrough),

@@ -196,7 +196,7 @@ import Testing
     @Test(arguments: [
         ("POST", "/login", Mapping.Label.passthrough), ("POST", "/accounts", .passthrough),
         ("GET", "/me", .passthrough),
-        ("GET", "/socket?token=x", .passthrough), ("POST", "/files", .media), ("GET", "/files/f1", .media),
+        ("GET", "/socket?token=x", .passthrough), ("POST", "/files", .upload), ("GET", "/files/f1", .download),
         ("DELETE", "/conversations/c/messages/m", .control), ("PUT", "/conversations/c/read", .control),
         ("PUT", "/conversations/c/messages/m/reactions/like", .control),
         ("PUT", "/conversations/c/title", .passthrough),

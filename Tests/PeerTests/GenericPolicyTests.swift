@@ -154,8 +154,10 @@ import Testing
         let body = Array(Word.first.utf8)
         let answer = try lab.alice.client.request(
             "POST", "/files", headers: [("Content-Type", "image/png")], body: body)
-        #expect(answer.status == (policy == "hosted" ? 403 : 201), "\(answer.text)")
+        #expect(answer.status == 201, "\(answer.text)")
         #expect(try lab.backend.knows(Word.first) == (policy == "observe"))
+        let file = try #require(answer.json["file_id"].string)
+        #expect(try lab.bob.client.request("GET", "/files/\(file)").text == Word.first)
     }
 
     /// Requests that nobody has labelled, and disguises of those that somebody has.

@@ -133,13 +133,14 @@ import Testing
             #expect(try web.request("GET", target).status == direct.status, "\(target)")
         }
 
-        // Files that the server has can be read; none is sent.
+        // Files that the server has can be read; what is not one file by itself is not sent.
         let uploaded = try client(alice, lab.synapse.port).request(
             "POST", "/_matrix/media/v3/upload", headers: [("Content-Type", "text/plain")], body: Array("old file".utf8))
         let file = try #require(uploaded.json["content_uri"].string).dropFirst("mxc://".count)
         #expect(try web.request("GET", "/_matrix/client/v1/media/download/\(file)").text == "old file")
         let refused = try web.request(
-            "POST", "/_matrix/media/v3/upload", headers: [("Content-Type", "text/plain"), Self.page],
+            "POST", "/_matrix/media/v3/upload",
+            headers: [("Content-Type", "multipart/form-data; boundary=x"), Self.page],
             body: Array("new file".utf8))
         #expect(refused.status == 403)
 

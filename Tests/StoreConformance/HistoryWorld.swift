@@ -153,6 +153,12 @@ package final class HistoryWorld {
         return outcomes
     }
 
+    /// Makes or finds the key of a file.
+    package func fileKey(_ job: JSONJob) throws -> Result<SealedFile.Key, OpenError> {
+        guard case .fileKey(let key)? = try run([job]).first else { throw StoreError.corrupt("No answer.") }
+        return key
+    }
+
     package func read(_ messages: [WrittenMessage], by reader: String = "bob") throws -> [OpenOutcome] {
         try read(messages.map(\.item), by: reader)
     }

@@ -314,7 +314,7 @@ package struct HTTPExchange: Sendable {
         case .passthrough where protects && match.route.chosenMembers != nil:
             return collect(WriteRequest(request, match, client), &actions)
         case .upload where policy.demandsProtection: return upload(request, client, policy, &actions)
-        case .download where protects || environment.writes.files.mayExist:
+        case .download where request.head.isRead && (protects || environment.writes.files.mayExist):
             return download(request, client, &actions)
         case .history, .search, .sync, .media, .upload, .download, .passthrough, .refused:
             return pass(request, credential: client.credential, &actions)
