@@ -6,7 +6,7 @@ public func blocking<Value: Sendable>(_ body: @escaping @Sendable () async throw
 }
 
 /// A new thread for each job.
-private final class OwnThread: TaskExecutor {
+final class OwnThread: TaskExecutor {
     func enqueue(_ job: consuming ExecutorJob) {
         let job = UnownedJob(job)
         Thread.detachNewThread { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
