@@ -17,6 +17,7 @@ struct GatewayService: Service {
     static let tickSeconds = 5
 
     let assembled: Assembly.Assembled
+    let manager: ServiceManager?
     let announce: @Sendable (String) -> Void
 
     func run() async throws {
@@ -27,13 +28,14 @@ struct GatewayService: Service {
         let metrics = await startMetrics(gateway)
         let listening = zip(assembled.configuration.listen, addresses)
             .map { "\($0.scheme.name)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
-        announce(
-            "pawl is ready: \(listening) in front of \(assembled.configuration.upstream.url), policy "
-                + "\(gateway.tables.policies.snapshot.everyone.name)")
+        let place = "\(listening) in front of \(assembled.configuration.upstream.url)"
+        announce("pawl is ready: \(place), policy \(gateway.tables.policies.snapshot.everyone.name)")
+        manager?.notify(.ready(status: place))
         let loop = Task { try await tick(gateway) }
         try? await gracefulShutdown()
         loop.cancel()
         gateway.logger.info("stopping")
+        manager?.notify(.stopping)
         gateway.front.dismiss()
         await gateway.server.stop()
         await gateway.front.close()

@@ -41,7 +41,8 @@ struct Running {
             throw ExitCode(error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed)
         }
         for notice in assembled.notices { print(Printable.line(notice)) }
-        let service = GatewayService(assembled: assembled) { line in
+        let manager = ServiceManager()
+        let service = GatewayService(assembled: assembled, manager: manager) { line in
             print(line)
             fflush(nil)
         }
@@ -49,7 +50,9 @@ struct Running {
             configuration: .init(
                 services: [
                     .init(service: service, successTerminationBehavior: .gracefullyShutdownGroup),
-                    .init(service: HangupService(gateway: assembled.gateway), successTerminationBehavior: .ignore),
+                    .init(
+                        service: HangupService(gateway: assembled.gateway, manager: manager),
+                        successTerminationBehavior: .ignore),
                     .init(service: stop, successTerminationBehavior: .gracefullyShutdownGroup),
                 ], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
         do {
@@ -64,15 +67,19 @@ struct Running {
 /// Reads the configuration again on SIGHUP.
 private struct HangupService: Service {
     let gateway: Gateway
+    let manager: ServiceManager?
 
     func run() async throws {
         await withGracefulShutdownHandler {
             for await _ in await UnixSignalsSequence(trapping: .sighup).cancelOnGracefulShutdown() {
+                manager?.notify(.reloading)
                 do {
                     _ = try gateway.reload(gateway.prepareReload())
+                    manager?.notify(.ready(status: "Read its configuration again"))
                 } catch {
                     gateway.logger.error(
                         "configuration not reloaded, the old one stays: \(Assembly.message(of: error))")
+                    manager?.notify(.ready(status: "Serves with the configuration before: the new one was refused"))
                 }
             }
         } onGracefulShutdown: {
