@@ -43,7 +43,7 @@ struct ServiceManager: Sendable {
         let text = Array(Self.text(state).utf8)
         _ = withUnsafePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                sendto(descriptor, text, text.count, Int32(MSG_NOSIGNAL.rawValue), $0, length)
+                sendto(descriptor, text, text.count, Int32(MSG_NOSIGNAL), $0, length)
             }
         }
     }
