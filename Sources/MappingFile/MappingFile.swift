@@ -2,7 +2,8 @@
 //
 //     name: NAME
 //     account: {credential: [WHERE NAME, ...], ask: GET TARGET, name: PATH, acting_as: query NAME}
-//     members: {ask: GET TARGET, accounts: [names of] PATH, page: QUERY | {query: QUERY, first: NUMBER, next: PATH}}
+//     members: {ask: GET TARGET, accounts: [names of] PATH,
+//               page: QUERY | {query: QUERY, first: NUMBER, next: PATH, last: PATH}}
 //     messages_by_id: {ask: GET TARGET, conversation: PATH}
 //     content: {text: PATH, also: [PATH, ...], keep: [NAME, ...], mark: [NAME, ...], flag: PATH, envelope: PATH,
 //               fallback: WORDS | {PATH: WORDS, ...}, mentions: {object: PATH, accounts: NAME, begin: TEXT,
@@ -11,9 +12,10 @@
 //     messages: {SHAPE: {...}, ...}
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES] | {login: {WHERE NAME: TEXT, ...}}, ...}, from backend: {...}}
-//     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON, headers: {NAME: TEXT, ...},
-//               codes: {CODE|...: {status: NUMBER, body: JSON}, ...}}
+//     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON, reply_to: {PATH: PATH, ...},
+//               headers: {NAME: TEXT, ...}, codes: {CODE|...: {status: NUMBER, body: JSON}, ...}}
 //     merged: JSON
+//     withheld: {frame: JSON, keep: {PATH: PATH, ...}}
 //     cors: {origins: "*" | [ORIGIN, ...], credentials: true | false}
 
 package import JSONGateway
@@ -76,7 +78,7 @@ struct MappingReader {
     /// The top-level keys, in the order of the examples.
     static let keys = [
         "name", "account", "members", "messages_by_id", "content", "messages", "routes", "frames", "refusal", "merged",
-        "cors",
+        "withheld", "cors",
     ]
 
     mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
@@ -99,6 +101,7 @@ struct MappingReader {
         mapping.merged = keys["merged"].flatMap {
             json($0, "merged", #"{"local_id":"{local_id}","id":"{message_id}"}"#)
         }
+        mapping.withheld = keys["withheld"].flatMap { withheld($0) }
         mapping.messagesByID = keys["messages_by_id"].flatMap { messagesByID($0) }
         mapping.crossOrigin = keys["cors"].flatMap { crossOrigin($0) }
         return mapping

@@ -104,7 +104,7 @@ extension MappingReader {
         return source
     }
 
-    static let pageKeys = ["query", "first", "next"]
+    static let pageKeys = ["query", "first", "next", "last"]
 
     /// Reads how the members come in pages: a query, or a map with one.
     private mutating func paging(_ tree: ConfigurationTree) -> MemberPaging? {
@@ -113,15 +113,17 @@ extension MappingReader {
             guard let found = map(tree, "`members.page`", Self.pageKeys, needs: ["query"]) else { return nil }
             keys = found
         }
-        let expected = "a query with {page}, {offset} or {cursor} in it once, for example `page={page}&per_page=200`"
+        let expected =
+            "a query with {page}, {offset}, {cursor} or {last} in it once, for example `page={page}&per_page=200`"
         guard let query = keys["query"].flatMap({ word($0, "members.page", expected) }) else { return nil }
-        let names = ["{page}", "{offset}", "{cursor}"].filter { query.contains($0) }
+        let names = ["{page}", "{offset}", "{cursor}", "{last}"].filter { query.contains($0) }
         guard names.count == 1, query.split(separator: "{").count == 2, !query.contains("?"), !query.contains("#")
         else {
             wrong("`members.page`", tree.line, "is \(quoted(query)); expected \(expected)")
             return nil
         }
-        for (key, name) in [("first", "{page}"), ("next", "{cursor}")] where keys[key] != nil && names != [name] {
+        for (key, name) in [("first", "{page}"), ("next", "{cursor}"), ("last", "{last}")]
+        where keys[key] != nil && names != [name] {
             wrong("`members.page.\(key)`", tree.line, "has a meaning with \(name) only", code: .conflict)
         }
         switch names[0] {
@@ -129,6 +131,9 @@ extension MappingReader {
             let first = keys["first"].flatMap { number($0, "members.page.first", 0...1, "1") } ?? 0
             return MemberPaging(query: query, order: .number(first: first))
         case "{offset}": return MemberPaging(query: query, order: .offset)
+        case "{last}":
+            let last = keys["last"].map { path($0, "members.page.last") }
+            return MemberPaging(query: query, order: .last(last ?? nil))
         default:
             guard let next = keys["next"] else {
                 wrong(
@@ -154,7 +159,7 @@ extension MappingReader {
         return MessageSource(target: target, conversation: conversation)
     }
 
-    static let refusalKeys = ["status", "content_type", "body", "frame", "headers", "codes"]
+    static let refusalKeys = ["status", "content_type", "body", "frame", "reply_to", "headers", "codes"]
 
     mutating func refusal(_ tree: ConfigurationTree) -> RefusalForm? {
         guard let keys = map(tree, "`refusal`", Self.refusalKeys) else { return nil }
@@ -169,6 +174,7 @@ extension MappingReader {
         }
         form.body = refusal(keys["body"], "refusal.body") ?? form.body
         form.frame = refusal(keys["frame"], "refusal.frame")
+        form.replyTo = keys["reply_to"].flatMap { copies($0, "refusal.reply_to", into: form.frame, "refusal.frame") }
         if let tree = keys["headers"] { form.headers = headers(tree) }
         if let tree = keys["codes"] { form.codes = codes(tree) }
         return form
@@ -233,6 +239,41 @@ extension MappingReader {
             wrong("`\(place)`", tree.line, "has no {reason}; write it where the explanation belongs")
         }
         return body
+    }
+
+    static let withheldKeys = ["frame", "keep"]
+
+    /// Reads what stands for a withheld WebSocket message.
+    mutating func withheld(_ tree: ConfigurationTree) -> WithheldForm? {
+        guard let keys = map(tree, "`withheld`", Self.withheldKeys, needs: Self.withheldKeys),
+            let frame = keys["frame"].flatMap({ json($0, "withheld.frame", #"{"type":"withheld","seq":0}"#) }),
+            let kept = keys["keep"].flatMap({ copies($0, "withheld.keep", into: frame, "withheld.frame") })
+        else { return nil }
+        return WithheldForm(frame: frame, kept: kept)
+    }
+
+    /// Reads which values of a received message stand where in a message of the gateway: `{PATH: PATH, ...}`.
+    ///
+    /// - Parameter frame: the message of the gateway, which must have a value at each place.
+    private mutating func copies(
+        _ tree: ConfigurationTree, _ place: String, into frame: String?, _ frameKey: String
+    ) -> CopiedValues? {
+        var copies: [CopiedValues.Copy] = []
+        let document = frame.flatMap { try? JSONDocument(ByteBuffer(string: $0)) }
+        for (key, value) in entries(tree, "`\(place)`", "seq_reply: seq") {
+            guard let target = path(key, place, value.line), let source = single(value, "\(place).\(key)") else {
+                continue
+            }
+            guard !target.isPlural, target.text != "$", let document, (try? document.one(target)) != nil else {
+                wrong(
+                    "`\(place)`", value.line,
+                    "names \(quoted(key)), where `\(frameKey)` has no value; write the value there that stays without one",
+                    code: .conflict)
+                continue
+            }
+            copies.append(CopiedValues.Copy(target, from: source))
+        }
+        return copies.isEmpty ? nil : CopiedValues(copies)
     }
 
     static let corsKeys = ["origins", "credentials"]

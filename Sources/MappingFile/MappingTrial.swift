@@ -184,8 +184,9 @@ package struct MappingTrial: Encodable, Sendable {
         self.conversation = conversation
         guard let document = document(body) else { return }
         paths.append("members: " + document.explanation(of: source.accounts))
-        if case .cursor(let path) = source.paging?.order {
-            paths.append("next page: " + document.explanation(of: path))
+        switch source.paging?.order {
+        case .cursor(let path), .last(let path?): paths.append("next page: " + document.explanation(of: path))
+        case .number, .offset, .last(nil), nil: break
         }
         members = source.members(in: response, body)?.map(\.name)
         if members == nil { faults.append("the answer holds no members at \(source.accounts.text)") }

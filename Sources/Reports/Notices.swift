@@ -174,6 +174,9 @@ package enum Notices {
     /// Shown in place of a message whose sender and text the gateway cannot determine.
     package static let withheldUnread = "A message was withheld: the gateway cannot read it."
 
+    /// Stands for a message that the backend has delivered before.
+    package static let copyWithheld = "A copy of an earlier message was withheld."
+
     package static func withheldByPolicy(from source: String) -> String {
         "A message from \(source) was withheld: it was not encrypted, and this network requires encryption."
     }

@@ -76,6 +76,23 @@ import Testing
         #expect(single.members == ["a"] && single.asked.count == 1)
     }
 
+    @Test func byTheLastOfThePageBefore() throws {
+        let source = try Self.source(.last(nil), "after={last}")
+        let played = try Self.play(
+            source, [(200, Self.body(["a", "b&"])), (200, Self.body(["c"])), (200, Self.body([]))])
+        #expect(played.members == ["a", "b&", "c"])
+        #expect(played.asked == [Self.base, "\(Self.base)&after=b%26", "\(Self.base)&after=c"])
+        // A value beside the members, and an end that repeats a page.
+        let beside = try Self.source(.last(try JSONPath("meta.next")), "after={last}")
+        let pages = [(200, Self.body(["a"], next: "7")), (200, Self.body(["a"], next: "7"))]
+        #expect(try Self.play(beside, pages).members == ["a"])
+        for next in ["null", "{}", "[]"] {
+            #expect(try Self.play(beside, [(200, Self.body(["a"], next: next))]).members == nil, "\(next)")
+        }
+        let stuck = [(200, Self.body(["a"], next: "7")), (200, Self.body(["b"], next: "7"))]
+        #expect(try Self.play(beside, stuck).members == nil)
+    }
+
     /// A backend that knows no pages gives the same answer again.
     @Test func aRepeatedPageIsTheEnd() throws {
         let source = try Self.source(.number(first: 0), "page={page}")

@@ -195,6 +195,55 @@ import Vault
         #expect(alice.toClient.first?.contains(#""id":"7","error":"pawl_outsider""#) == true)
     }
 
+    // MARK: Clients that number requests and events
+
+    private static let numbered: Mapping = {
+        var mapping = WebSocketTests.mapping
+        func path(_ text: String) -> JSONPath {
+            guard let path = try? JSONPath(text) else { preconditionFailure("\(text) is no path") }
+            return path
+        }
+        mapping.refusal.frame = #"{"answers":-1,"error":"{code}"}"#
+        mapping.refusal.replyTo = CopiedValues([.init(path("answers"), from: path("seq"))])
+        mapping.withheld = WithheldForm(
+            frame: #"{"type":"withheld","n":0,"why":"{code}"}"#, kept: CopiedValues([.init(path("n"), from: path("n"))])
+        )
+        return mapping
+    }()
+
+    @Test(arguments: [
+        (#"{"type":"other","seq":9}"#, "9", "pawl_verb"),
+        (#"{"type":"other","seq":"\u0061"}"#, #""\u0061""#, "pawl_verb"),
+        (#"{"type":"send","seq":123456789012345,"room":"pair","text":"x"}"#, "123456789012345", "pawl_outsider"),
+        (#"{"type":"send","seq":8,"room":"all"}"#, "8", "pawl_unreadable"),
+        (#"{"type":"other"}"#, "-1", "pawl_verb"), (#"{"type":"other","seq":{"a":1}}"#, "-1", "pawl_verb"),
+        (#"{"type":"other","seq":null}"#, "-1", "pawl_verb"),
+        (#"{"type":"other","seq":1,"seq":2}"#, "-1", "pawl_verb"),
+        (#"{"type":"other","seq":"\#(String(repeating: "x", count: CopiedValues.valueLimit))"}"#, "-1", "pawl_verb"),
+        ("no JSON", "-1", "pawl_verb"),
+    ]) func aRefusalAnswersItsRequest(frame: String, number: String, code: String) throws {
+        let alice = Socket(try JSONWorld(.hosted, mapping: Self.numbered), "alice")
+        alice.send(frame)
+        #expect(alice.toClient == [#"{"answers":\#(number),"error":"\#(code)"}"#])
+    }
+
+    /// A client that counts events would take a missing one for a lost one.
+    @Test func aWithheldEventKeepsItsPlace() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.numbered)
+        let (alice, bob) = (Socket(world, "alice"), Socket(world, "bob"))
+        alice.send(sent("the canary sings"))
+        let frame = relayed(try #require(alice.toBackend.first), from: "alice")
+        for number in 1...2 {
+            bob.receive(frame.replacing(#""room""#, with: #""n":\#(number),"message_id":"m\#(number)","room""#))
+        }
+        #expect(bob.toClient.count == 2 && bob.toClient[0].contains("canary"))
+        #expect(bob.toClient.last == #"{"type":"withheld","n":2,"why":"pawl_copy"}"#)
+        for unreadable in [#"{"n":3,"n":4,"type":"message"}"#, "no JSON"] {
+            bob.receive(unreadable)
+            #expect(bob.toClient.last == #"{"type":"withheld","n":0,"why":"pawl_answer_unreadable"}"#)
+        }
+    }
+
     @Test func tooManyThatWaitCloseTheConnection() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")

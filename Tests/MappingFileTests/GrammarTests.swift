@@ -280,15 +280,18 @@ import Testing
                 #"{query: "cursor={cursor}", next: meta.next}"#,
                 MemberPaging(query: "cursor={cursor}", order: .cursor(next))
             ),
+            (#""after={last}""#, MemberPaging(query: "after={last}", order: .last(nil))),
+            (#"{query: "after={last}", last: meta.next}"#, MemberPaging(query: "after={last}", order: .last(next))),
         ] { #expect(try mapping(Self.paged(text)).members?.paging == paging, "\(text)") }
     }
 
     @Test(arguments: [
-        (#""page=1""#, "expected a query with {page}, {offset} or {cursor}"),
+        (#""page=1""#, "expected a query with {page}, {offset}, {cursor} or {last}"),
         (#""page={page}&offset={offset}""#, "expected a query with"),
         (#""page={page}&x={page}""#, "expected a query with"),
         (#""?page={page}""#, "expected a query with"), (#""page={pag}""#, "expected a query with"),
         (#""cursor={cursor}""#, "has no `next`"), (#"{query: "p={page}", next: a}"#, "with {cursor} only"),
+        (#"{query: "p={page}", last: a}"#, "with {last} only"),
         (#"{query: "o={offset}", first: 1}"#, "with {page} only"), (#"{query: "p={page}", first: 2}"#, "from 0 to 1"),
         ("{first: 1}", "has no `query`"),
     ]) func mistakesAboutPagesOfMembersAreReported(_ text: String, _ words: String) {
@@ -358,6 +361,40 @@ import Testing
         ("headers: x", "expected lines below it"),
     ]) func mistakesAboutFormsAreReported(_ text: String, _ words: String) {
         let found = problems(Self.small("refusal: {\(text)}"))
+        #expect(found.contains { $0.contains(words) }, "\(found)")
+    }
+
+    @Test func valuesOfReceivedFramesAreRead() throws {
+        let text = """
+            refusal:
+              frame: '{"answers": {"to": -1}, "why": "{reason}"}'
+              reply_to: {answers.to: seq}
+            withheld:
+              frame: '{"event": "withheld", "seq": 0, "ids": [0]}'
+              keep: {seq: d.s, "ids[0]": "d.ids[0]"}
+            """
+        let mapping = try mapping(Self.small(text))
+        let (answers, seq) = (try JSONPath("answers.to"), try JSONPath("seq"))
+        #expect(mapping.refusal.replyTo == CopiedValues([.init(answers, from: seq)]))
+        let (place, id, first) = (try JSONPath("d.s"), try JSONPath("d.ids[0]"), try JSONPath("ids[0]"))
+        #expect(
+            mapping.withheld
+                == WithheldForm(
+                    frame: #"{"event": "withheld", "seq": 0, "ids": [0]}"#,
+                    kept: CopiedValues([.init(seq, from: place), .init(first, from: id)])))
+    }
+
+    @Test(arguments: [
+        (#"refusal: {reply_to: {a: seq}}"#, "where `refusal.frame` has no value"),
+        (#"refusal: {frame: '{"a":"{reason}"}', reply_to: {b: seq}}"#, "where `refusal.frame` has no value"),
+        (#"refusal: {frame: '{"a":"{reason}"}', reply_to: {a: "seq[*]"}}"#, "lead to several values"),
+        (#"refusal: {frame: '{"a":"{reason}"}', reply_to: {$: seq}}"#, "where `refusal.frame` has no value"),
+        (#"refusal: {frame: '{"a":"{reason}"}', reply_to: seq}"#, "expected lines below it"),
+        (#"withheld: {frame: '{"a":1}'}"#, "has no `keep`"), (#"withheld: {frame: '{', keep: {a: b}}"#, "is no JSON"),
+        (#"withheld: {frame: '{"a":1}', keep: {b: a}}"#, "where `withheld.frame` has no value"),
+        (#"withheld: {fram: '{}', keep: {a: a}}"#, "did you mean `frame`?"),
+    ]) func mistakesAboutValuesOfReceivedFramesAreReported(_ text: String, _ words: String) {
+        let found = problems(Self.small(text))
         #expect(found.contains { $0.contains(words) }, "\(found)")
     }
 

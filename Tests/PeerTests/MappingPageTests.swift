@@ -70,7 +70,7 @@ import Testing
             default: break
             }
         }
-        #expect(checked == 10)
+        #expect(checked == 14)
     }
 
     @Test func theCommandReportsItsResult() throws {

@@ -14,8 +14,8 @@ import Testing
     static let servers = ["Mattermost", "RocketChat", "Zulip", "Matrix"]
     /// Those whose differences under `hosted` are listed.
     static let listed = ["RocketChat", "Zulip", "Matrix"]
-    /// A run plays some hundred steps twice.
-    private static let patience = Duration.seconds(600)
+    /// Bounds a failure: a run plays some hundred steps twice, and ends by itself.
+    private static let patience = Duration.seconds(3000)
 
     private func compare(_ server: String, _ policy: String, _ arguments: String...) throws -> ChildProcess.Output {
         let environment = server == "Matrix" ? "matrix" : "standins"

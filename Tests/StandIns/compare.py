@@ -25,9 +25,12 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-# A gateway or server that is not ready after this is not going to be.
-READY_SECONDS = 120
-STEPS_SECONDS = 600
+# Waits end with what they wait for; these only bound a failure, on a machine that may be busy. A gateway or server that is
+# not ready after this is not going to be.
+READY_SECONDS = 600
+STEPS_SECONDS = 1200
+# For the end of a program, which writes what it has.
+END_SECONDS = 60
 
 
 class Program:
@@ -46,7 +49,7 @@ class Program:
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(10)
+            self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

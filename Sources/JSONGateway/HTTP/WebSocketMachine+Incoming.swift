@@ -33,16 +33,16 @@ extension WebSocketMachine {
         } catch {
             if environment.mapping.readsBackendFrames, !environment.passesUnread(to: account) {
                 environment.tally.add(.withheld)
-                return notify(.answerUnreadable, nil, &actions)
+                return give(unreadable(document))
             }
         }
         if let document, let login = frame?.login, !logIn(login, document, now, &actions), environment.isProtecting {
             environment.tally.add(.withheld)
-            return notify(.answerUnreadable, nil, &actions)
+            return give(unreadable(document))
         }
         if isGated, frame?.label != .passthrough {
             environment.tally.add(.withheld)
-            return notify(.answerUnreadable, nil, &actions)
+            return give(unreadable(document))
         }
         guard let document, let frame, !frame.shapes.isEmpty, protects || calls.isInUse else {
             toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
@@ -71,11 +71,27 @@ extension WebSocketMachine {
     ) {
         do {
             let opened = try incoming.opened(environment)
-            settle(ticket, in: \.toClient, opened.isCopy ? nil : opened.bytes)
+            settle(ticket, in: \.toClient, opened.isCopy ? copy(incoming.document) : opened.bytes)
         } catch {
             // A message without the required changes must not reach the client.
-            settle(ticket, in: \.toClient, nil)
-            notify(.answerUnreadable, nil, &actions)
+            settle(ticket, in: \.toClient, ByteBuffer(string: unreadable(incoming.document)))
+        }
+    }
+
+    /// What the client gets in place of a message that the gateway cannot read.
+    ///
+    /// - Parameter withheld: nil if it is not JSON.
+    private func unreadable(_ withheld: JSONDocument?) -> String {
+        let no = ExchangeRefusal.answerUnreadable
+        let words = no.words(nil, environment.texts)
+        return environment.mapping.withheld?.filled(no.code, words, for: withheld)
+            ?? environment.mapping.refusal.frame(no, words: words, localID: nil)
+    }
+
+    /// What the client gets in place of a copy of an earlier message; nil if that is nothing.
+    private func copy(_ withheld: JSONDocument) -> ByteBuffer? {
+        environment.mapping.withheld.map {
+            ByteBuffer(string: $0.filled("pawl_copy", Notices.copyWithheld, for: withheld))
         }
     }
 }

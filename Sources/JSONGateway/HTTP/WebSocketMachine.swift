@@ -175,16 +175,16 @@ package struct WebSocketMachine: Sendable {
             environment.unmatched.note("frame", "(from a client, over a WebSocket)", at: now.wall)
             environment.observations.note("frame (from a client, over a WebSocket)", .verb, by: account)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
-            if demands { notify(.refused(.verb), nil, &actions) }
+            if demands { notify(.refused(.verb), answering: document) }
             return
         }
         if let login = frame.login, !logIn(login, document, now, &actions), environment.isProtecting {
             toBackend.append(Slot(ticket: ticket, message: nil, isReady: true))
-            return notify(.unreadable(.noMessage), nil, &actions)
+            return notify(.unreadable(.noMessage), answering: document)
         }
         if isGated, frame.label != .passthrough {
             toBackend.append(Slot(ticket: ticket, message: nil, isReady: true))
-            return notify(.notLoggedIn, nil, &actions)
+            return notify(.notLoggedIn, answering: document)
         }
         switch frame.label {
         // No frame is a file: the mapping cannot say so.
@@ -194,7 +194,7 @@ package struct WebSocketMachine: Sendable {
             let kind = UnprotectableRequest(isFile: frame.label != .refused)
             environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
-            if demands { notify(.refused(kind.refusal), nil, &actions) }
+            if demands { notify(.refused(kind.refusal), answering: document) }
         case .content:
             toBackend.append(Slot(ticket: ticket, message: (bytes, isText)))
             content(document, frame, ticket, now, &actions)
@@ -337,22 +337,31 @@ package struct WebSocketMachine: Sendable {
 
     private mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
         let text = sending.removeValue(forKey: ticket)
+        let refused = toBackend.first { $0.ticket == ticket }?.message.flatMap { try? JSONDocument($0.bytes) }
         settle(ticket, in: \.toBackend, nil)
-        notify(no, text?.outgoing, to: text?.recipient, &actions)
+        notify(no, about: text?.outgoing.localID, to: text?.recipient, answering: refused)
     }
 
-    /// Appends a refusal in the backend's form to the messages for the client.
-    package mutating func notify(
-        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: NamedRecipient? = nil,
-        _ actions: inout [WebSocketAction]
+    /// Appends a refusal in the backend's form to the messages for the client, and counts it.
+    ///
+    /// - Parameter request: the client's message that is refused; nil if it is not JSON.
+    private mutating func notify(
+        _ no: ExchangeRefusal, about localID: String? = nil, to name: NamedRecipient? = nil,
+        answering request: JSONDocument?
     ) {
         environment.tally.add(no)
-        notify(no, about: outgoing?.localID, to: name)
+        let form = environment.mapping.refusal
+        let text = form.frame(no, words: no.words(name, environment.texts), localID: localID)
+        give(form.replyTo?.put(request, into: text) ?? text)
     }
 
-    private mutating func notify(_ no: ExchangeRefusal, about localID: String?, to name: NamedRecipient? = nil) {
-        let words = no.words(name, environment.texts)
-        let text = environment.mapping.refusal.frame(no, words: words, localID: localID)
+    /// Appends a refusal about a message that was accepted before.
+    private mutating func notify(_ no: ExchangeRefusal, about localID: String?) {
+        give(environment.mapping.refusal.frame(no, words: no.words(nil, environment.texts), localID: localID))
+    }
+
+    /// Appends a message of the gateway's own to those for the client.
+    mutating func give(_ text: String) {
         toClient.append(
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
     }
@@ -360,9 +369,7 @@ package struct WebSocketMachine: Sendable {
     /// Appends the notice about a backend id to the messages for the client.
     private mutating func notify(_ merge: MessageMerge) {
         guard let form = environment.mapping.merged else { return }
-        let text = RefusalForm.filled(form, ["local_id": merge.localID, "message_id": merge.remoteID])
-        toClient.append(
-            Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
+        give(RefusalForm.filled(form, ["local_id": merge.localID, "message_id": merge.remoteID]))
     }
 
     // MARK: Calls

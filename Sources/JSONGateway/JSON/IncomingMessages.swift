@@ -27,7 +27,7 @@ package struct IncomingMessages: Sendable {
 
     /// Whether the reader's client opens envelopes itself.
     private let readsEnvelopes: Bool
-    private let document: JSONDocument
+    let document: JSONDocument
     private let messages: [FoundMessage]
     private let unread: [UnreadMessage]
     /// The fault because of which messages may be missing from both lists; nil if none are.

@@ -26,6 +26,8 @@ package struct Mapping: Sendable, Equatable {
     ///
     /// JSON with `{local_id}` and `{message_id}` in it; nil if clients need no notice.
     package var merged: String?
+    /// What WebSocket clients get in place of a message that they must not see; nil if that is a refusal, or nothing.
+    package var withheld: WithheldForm?
     /// The web pages that may read the gateway's own answers; none if nil.
     package var crossOrigin: CrossOrigin?
 
@@ -436,6 +438,8 @@ package struct RefusalForm: Sendable, Equatable {
     package var body: String
     /// The form of a WebSocket message, which may also contain `{local_id}`; ``body`` is used if nil.
     package var frame: String?
+    /// The values of a refused WebSocket message that stand in ``frame``, for instance the number of the request.
+    package var replyTo: CopiedValues?
     /// Fields of every refusal over HTTP.
     package var headers = HeaderFields()
     /// Other forms, by the gateway's code.

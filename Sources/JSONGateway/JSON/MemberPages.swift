@@ -15,6 +15,8 @@ package struct MemberPaging: Sendable, Equatable {
         case offset
         /// `{cursor}` is the value at this path of the page before. The first request has no cursor.
         case cursor(JSONPath)
+        /// `{last}` is the last value at this path of the page before, or its last member if nil. The first request has none.
+        case last(JSONPath?)
     }
 
     /// The query of a page, with one of the names above in it: `page={page}&per_page=200`.
@@ -68,6 +70,7 @@ package struct MemberPages: Sendable {
         case .number(let first): return paging.query.replacing("{page}", with: "\(first + pages)")
         case .offset: return paging.query.replacing("{offset}", with: "\(received)")
         case .cursor: return cursor.map { paging.query.replacing("{cursor}", with: PercentCoding.segment($0)) }
+        case .last: return cursor.map { paging.query.replacing("{last}", with: PercentCoding.segment($0)) }
         }
     }
 
@@ -83,6 +86,12 @@ package struct MemberPages: Sendable {
         switch paging.order {
         // A page may be shorter than asked for although others follow, so only one without new members is the end.
         case .number, .offset: if members.count == before { return .found(members) }
+        case .last(let path):
+            guard members.count > before else { return .found(members) }
+            guard let next = path.map({ Self.last(in: body, at: $0) }) ?? page.last?.name,
+                next.utf8.count <= Self.cursorLimit, cursors.insert(next).inserted
+            else { return .unknown }
+            cursor = next
         case .cursor(let path):
             switch Self.cursor(in: body, at: path) {
             case .none: return .found(members)
@@ -93,6 +102,14 @@ package struct MemberPages: Sendable {
             }
         }
         return pages < Self.limit ? .ask(lookup) : .unknown
+    }
+
+    /// The last value at a path; nil if there is none that can stand in a query.
+    private static func last(in body: ByteBuffer, at path: JSONPath) -> String? {
+        guard let document = try? JSONDocument(body),
+            let place = try? document.places(path, limit: MemberCache.memberLimit).last
+        else { return nil }
+        return try? document.identifier(place, path.text)
     }
 
     private enum Next {

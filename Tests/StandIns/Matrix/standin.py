@@ -19,8 +19,8 @@ import socket
 import sys
 import tempfile
 
-READY_SECONDS = 110
-END_SECONDS = 8
+READY_SECONDS = 590
+END_SECONDS = 50
 CHUNK_BYTES = 65536
 NO_LIMIT = {"per_second": 1_000_000, "burst_count": 1_000_000}
 LOGGING = {

@@ -32,7 +32,8 @@ from rocketchat_API.APIExceptions.RocketExceptions import (
 from rocketchat_API.rocketchat import RocketChat
 
 PASSWORD = "horse-battery-staple"
-TIMEOUT = 30
+# What has not come after this is not going to. Waits end with what they wait for, so this only bounds a failure.
+TIMEOUT = 600
 # The fields of the messages of this play, and those in which a gateway puts what it seals.
 CUSTOM_FIELDS = json.dumps({"properties": {
     "priority": {"type": "string"}, "pawl": {"type": "string"}, "encrypted": {"type": "boolean"}}})

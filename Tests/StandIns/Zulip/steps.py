@@ -30,6 +30,20 @@ CAPABILITIES = {
 }
 NEWEST = 10_000_000_000_000_000
 FAR = 4_000_000_000
+# What has not come after this is not going to. Waits end with what they wait for, so this only bounds a failure.
+DEADLINE_SECONDS = 600
+
+
+class Patient(requests.adapters.HTTPAdapter):
+    """Waits longer than the library's 15 seconds, which pass on a busy machine."""
+
+    def send(self, request, *arguments, timeout=None, **named):
+        return super().send(request, *arguments, timeout=DEADLINE_SECONDS, **named)
+
+
+def wait_long(client):
+    client.ensure_session()
+    client.session.mount("http://", Patient())
 
 
 class Placeholders:
@@ -134,7 +148,7 @@ class Person:
     def raw(self, method, path, data=None, key=None, anonymous=False, files=None):
         """A request without the library."""
         answer = requests.request(
-            method, self.site + path, timeout=60, files=files,
+            method, self.site + path, timeout=DEADLINE_SECONDS, files=files,
             auth=None if anonymous else (self.email, self.key if key is None else key),
             **{"params" if method == "GET" else "data": data})
         kind = answer.headers.get("Content-Type", "")
@@ -241,6 +255,7 @@ class Play:
         for person in self.people:
             person.client = zulip.Client(
                 email=person.email, api_key=person.key, site=person.site, retry_on_errors=False)
+            wait_long(person.client)
         self.library("settings of the server", anna, "get_server_settings")
         for person, markdown in ((self.anna, True), (self.ben, False), (self.oda, True)):
             answer = self.library(
@@ -662,7 +677,7 @@ class Play:
         reader = threading.Thread(daemon=True, target=lambda: waiting.update(
             ben.client.get_events(queue_id=number, last_event_id=last)))
         reader.start()
-        reader.join(60 if send("write while another waits", self.topic) else 0)
+        reader.join(DEADLINE_SECONDS if send("write while another waits", self.topic) else 0)
         self.step("what the waiting one got", ben, "get_events", lambda: waiting)
         self.library("a queue of others", anna, "get_events", queue_id=number, last_event_id=-1, dont_block=True)
         self.library("delete the queue", ben, "deregister", number)
@@ -681,6 +696,7 @@ class Play:
                 ("loop over events", "call_on_each_event", [["message", "typing"]]),
                 ("loop over messages", "call_on_each_message", [])):
             client, got = LoopingClient(email=ben.email, api_key=ben.key, site=ben.site), []
+            wait_long(client)
 
             def receive(event):
                 got.append(event)
@@ -695,11 +711,11 @@ class Play:
 
             reader = threading.Thread(target=loop, daemon=True)
             reader.start()
-            client.registered.wait(60)
+            client.registered.wait(DEADLINE_SECONDS)
             written = [
                 self.library(f"write for a {name}", anna, "send_message", self.direct(
                     "direct", [ben.id], self.text("message"))).get("id", 0) for _ in range(2)]
-            reader.join(60 if all(written) else 0)
+            reader.join(DEADLINE_SECONDS if all(written) else 0)
             self.step(name, ben, method, lambda: got)
 
     def end(self):

@@ -47,9 +47,10 @@ def hashtags_of(message):
 
 
 class RecentPosts:
-    """Posts by `pending_post_id`: a request that a client repeats makes no second post. The server's 30 seconds."""
+    """Posts by `pending_post_id`: a request that a client repeats makes no second post."""
 
-    MILLISECONDS = 30_000
+    # Ours, because the machine of a test may be busy; the server's are 30 seconds.
+    MILLISECONDS = 600_000
     # Ours; the server keeps 25,000.
     MAXIMUM = 2000
 

@@ -9,7 +9,8 @@ from aiohttp import web
 from . import version
 from .errors import RequestError
 
-TOKEN_SECONDS = 60
+# Ours, because the machine of a test may be busy; the server's are 60.
+TOKEN_SECONDS = 600
 TOKEN_LIMIT = 1_000
 
 
