@@ -353,7 +353,10 @@ let package = Package(
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(
             "MappingFileTests",
-            ["HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", "TestKit", nioCore]),
+            [
+                "HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", "Protection", "TestKit",
+                nioCore,
+            ]),
         tests("PeerKitTests", ["ChatBackend", "PeerKit", "TestKit", "TestThreads"]),
         tests(
             "PeerTests",

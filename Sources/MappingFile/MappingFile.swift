@@ -10,8 +10,9 @@
 //               everyone: {NAME: WORD}, also_in: [PATH, ...], unless: PATH}, armour: text | html | detect,
 //               limit: {characters | bytes: NUMBER}}
 //     messages: {SHAPE: {...}, ...}
-//     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
-//     frames: {from client: {CONDITION: LABEL [SHAPES] | {login: {WHERE NAME: TEXT, ...}}, ...}, from backend: {...}}
+//     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES] | {label: ..., kind: KIND, kinds: {PATH: KIND, ...}}, ...}
+//     frames: {from client: {CONDITION: LABEL [SHAPES] | {label: ..., kind: KIND} | {login: {WHERE NAME: TEXT, ...}}, ...},
+//              from backend: {...}}
 //     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON, reply_to: {PATH: PATH, ...},
 //               headers: {NAME: TEXT, ...}, codes: {CODE|...: {status: NUMBER, body: JSON}, ...}}
 //     merged: JSON
@@ -20,20 +21,37 @@
 
 package import JSONGateway
 package import PawlConfiguration
+package import Protection
 
 /// Reads a mapping from its file.
 package enum MappingFile {
     /// Reads a mapping.
     ///
+    /// - Parameter kinds: what becomes of each kind of content; the routes have their labels by it.
     /// - Throws: all problems of the file, not only the first.
-    package static func read(path: String) throws(ConfigurationError) -> Mapping {
+    package static func read(
+        path: String, kinds: KindTreatments = .standard
+    ) throws(ConfigurationError) -> Mapping {
         let tree = try self.tree(path)
         var reader = MappingReader(path: path)
         let mapping = reader.mapping(tree)
         guard let mapping, reader.problems.isEmpty else {
             throw ConfigurationError(problems: reader.problems)
         }
-        return mapping
+        let problems = mapping.faults(of: kinds).map { fault in
+            let words =
+                switch fault {
+                case .unsealable(let kind):
+                    "`kinds.\(kind.rawValue)` is `seal`, and the mapping \(path) names no content to seal for all requests of "
+                        + "`kind: \(kind.rawValue)`; write `pass` or `refuse`"
+                case .unmarked(let kind):
+                    "`kinds.\(kind.rawValue)` is `\(kinds[kind].rawValue)`, and the mapping \(path) says of no request that "
+                        + "it carries them; write `kind: \(kind.rawValue)` there"
+                }
+            return ConfigurationError.Problem(code: .conflict, message: words)
+        }
+        guard problems.isEmpty else { throw ConfigurationError(problems: problems) }
+        return mapping.applying(kinds)
     }
 
     /// Reads the YAML. A syntax error gets a hint about quotes, the most frequent mistake.

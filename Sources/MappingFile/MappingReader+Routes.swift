@@ -2,12 +2,13 @@ import JSONCodec
 import JSONGateway
 import NIOCore
 import PawlConfiguration
+import Protection
 
 /// Reads the routes of requests and the kinds of frames.
 extension MappingReader {
     static let routeKeys = [
         "label", "remote_id", "local_id", "conversation", "references", "at_once", "chosen_members", "file_name",
-        "thumbnail_of",
+        "thumbnail_of", "kind", "kinds",
     ]
     static let routeExample = "POST /conversations/{conversation}/messages: content written"
 
@@ -114,11 +115,21 @@ extension MappingReader {
                 "has `chosen_members`; they are in the query of a request for messages, or in the body of a `passthrough`"
             )
         }
+        let kind = keys["kind"].flatMap { self.kind($0, place) }
+        let parts = keys["kinds"].map { self.parts($0, place) } ?? []
+        if kind != nil, ![.content, .control, .passthrough].contains(words.label) {
+            wrong(
+                place, tree.line,
+                "has a `kind` and is `\(words.label.rawValue)`; expected content, control or passthrough")
+        }
+        if !parts.isEmpty, words.label != .passthrough {
+            wrong(place, tree.line, "has `kinds` and is `\(words.label.rawValue)`; expected `passthrough`")
+        }
         let file = filePlaces(keys, words.label, path, place)
         return Mapping.Route(
             methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
             response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
-            answer: answer, chosenMembers: chosen, file: file)
+            answer: answer, chosenMembers: chosen, file: file, kind: kind, parts: parts)
     }
 
     /// Reads what a route says about its file.
@@ -152,6 +163,25 @@ extension MappingReader {
             return nil
         }
         return target
+    }
+
+    /// Reads a kind of content.
+    private mutating func kind(_ tree: ConfigurationTree, _ place: String) -> ContentKind? {
+        let known = ContentKind.allCases.map(\.rawValue)
+        guard let name = text(tree, place + ".kind", "one of " + known.joined(separator: ", ")) else { return nil }
+        guard let kind = ContentKind(rawValue: name) else {
+            wrong(place, tree.line, "has the kind \(quoted(name)); expected one of " + known.joined(separator: ", "))
+            return nil
+        }
+        return kind
+    }
+
+    /// Reads the places of a body that hold content of a kind.
+    private mutating func parts(_ tree: ConfigurationTree, _ place: String) -> [Mapping.Route.Part] {
+        entries(tree, "`kinds`", "topic: topics").compactMap { key, value in
+            guard let path = path(key, "kinds", value.line), let kind = kind(value, place) else { return nil }
+            return Mapping.Route.Part(path: path, kind: kind)
+        }
     }
 
     /// Reads a label with its messages: `content written -> echoed`.
@@ -276,10 +306,22 @@ extension MappingReader {
     private mutating func frame(
         _ direction: FrameRoute.Direction, _ when: JSONPath?, _ tree: ConfigurationTree, _ place: String
     ) -> FrameRoute? {
-        if case .map = tree.value {
-            return login(tree, place).map {
-                FrameRoute(direction: direction, when: when, label: .passthrough, login: $0)
+        if case .map(let entries) = tree.value {
+            guard entries.contains(where: { $0.key == "label" }) else {
+                return login(tree, place).map {
+                    FrameRoute(direction: direction, when: when, label: .passthrough, login: $0)
+                }
             }
+            guard let keys = map(tree, place, Self.kindKeys, needs: Self.kindKeys), let label = keys["label"],
+                case .text = label.value, var frame = frame(direction, when, label, place),
+                let kind = keys["kind"].flatMap({ self.kind($0, place) })
+            else { return nil }
+            guard direction == .fromClient, [.content, .control, .passthrough].contains(frame.label) else {
+                wrong(place, tree.line, "has a `kind`; expected it in a content, control or passthrough of a client")
+                return nil
+            }
+            frame.kind = kind
+            return frame
         }
         guard case .text(let text) = tree.value else {
             wrong(place, tree.line, "is \(tree.words); expected a label", code: .wrongType)
@@ -315,6 +357,7 @@ extension MappingReader {
         return FrameRoute(direction: direction, when: when, label: label.label, shapes: shapes)
     }
 
+    static let kindKeys = ["label", "kind"]
     static let loginKeys = ["login"]
 
     /// Reads a frame that carries a login: `login: {header Authorization: "Bearer {data.token}"}`.

@@ -1,5 +1,6 @@
 // Keys for a backend that speaks HTTP.
 
+import Protection
 import RequestQueue
 
 extension ConfigurationKey {
@@ -75,5 +76,40 @@ extension ConfigurationKey {
             + "signed it."
     ) { optional($0.push.authorities) }
 
-    static let web = [mapping, queueCredentials, queueRequestAge, pushURL, pushSecretFile, pushAuthorities]
+    /// The key of a kind of content.
+    static func kind(_ kind: ContentKind) -> ConfigurationKey {
+        ConfigurationKey(
+            "kinds.\(kind.rawValue)", choice(KindTreatment.self), standard: .one(kind.standard.rawValue),
+            example: .one(KindTreatment.refuse.rawValue), reason: reason(of: kind)
+        ) { one($0.kinds[kind].rawValue) }
+    }
+
+    private static func reason(of kind: ContentKind) -> String {
+        switch kind {
+        case .reactions:
+            "For a backend that speaks HTTP: what happens to reactions where protection is demanded. `pass`: the backend "
+                + "reads them; `refuse`: people are told that there are none; `seal`: only if the mapping names the "
+                + "content, which `pawl config check` reports. The default is pass, because backends count reactions."
+        case .topics:
+            "Topics and descriptions of rooms, in the same way. The default is pass: the backend shows them to people "
+                + "who are not in the room. Users should know that they are not protected."
+        case .names:
+            "Names of rooms, in the same way. The default is pass: people find rooms by their names, and lists without "
+                + "names are useless."
+        case .polls:
+            "Polls and votes, in the same way. The default is refuse: question and answers are texts of people, and a "
+                + "backend that counts votes reads them."
+        case .custom:
+            "Events and fields that an app has invented, and of which the mapping knows nothing. The default is refuse, "
+                + "because they may hold any text. With `pass` the backend reads them all: stickers that are not "
+                + "files, live locations, notes of widgets."
+        case .keywords:
+            "Words of which people want to be notified. The default is pass: the backend reads the words, and finds "
+                + "them in no sealed text. `pawl status` lists whose they are. `refuse` keeps new ones from the backend."
+        }
+    }
+
+    static let web =
+        [mapping] + ContentKind.allCases.map { kind($0) }
+        + [queueCredentials, queueRequestAge, pushURL, pushSecretFile, pushAuthorities]
 }

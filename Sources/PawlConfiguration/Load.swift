@@ -33,6 +33,8 @@ extension PawlConfiguration {
         self.queueCredentials = reading.choice(.queueCredentials)
         self.queueRequestAge = reading.seconds(.queueRequestAge)
         self.push = Push(&reading)
+        self.kinds = KindTreatments()
+        for kind in ContentKind.allCases { self.kinds[kind] = reading.choice(.kind(kind)) }
         self.policy = reading.choice(.policy, named: Policy.init(name:))
         self.services = reading.many(.services, ServicePattern.init(configuration:))
         self.bots = reading.many(.bots, ServicePattern.init(configuration:))

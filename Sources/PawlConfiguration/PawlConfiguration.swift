@@ -21,6 +21,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var queueRequestAge: Duration
     /// The push hook of a JSON backend.
     package var push: Push
+    /// What becomes of reactions, polls and other content at a JSON backend where messages are protected.
+    package var kinds: KindTreatments
     /// The certificate for clients, or `nil` if none is configured.
     package var tls: Identity?
     /// How the gateway handles the backend's STARTTLS.

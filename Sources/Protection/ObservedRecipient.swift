@@ -19,6 +19,8 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     case notInRoom = "not_in_room"
     /// A name that is not UTF-8.
     case name
+    /// A keyword of which the backend should notify the sender. The target is the route.
+    case keywords
 
     package init(_ refusal: UnprotectableRequest) {
         self =
@@ -32,12 +34,12 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     /// Whether the target is a route or a command, not a name.
     package var isRoute: Bool {
         switch self {
-        case .media, .file, .verb, .search: true
+        case .media, .file, .verb, .search, .keywords: true
         case .legacy, .outsider, .exempt, .room, .directConnection, .notInRoom, .name: false
         }
     }
 
-    /// Its name in the list of what `hosted` would refuse; nil if `hosted` would not refuse it.
+    /// Its name in the list of what `hosted` would refuse or stop; nil if it would not.
     package var blocker: String? {
         switch self {
         case .legacy, .exempt, .room, .file: nil
@@ -48,6 +50,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         case .directConnection: "direct connection"
         case .notInRoom: "room, from outside"
         case .name: "name that is not UTF-8"
+        case .keywords: "keywords that are not found in sealed texts"
         }
     }
 
@@ -58,6 +61,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         case .legacy: return policy.refusal(of: .legacy(AccountID(text: target)))
         case .exempt: return policy.refusal(of: .exempt)
         case .room: return policy.refusal(of: .room(.room(target)))
+        case .keywords: return nil
         case .outsider: return policy.refusal(of: .outsider)
         case .file: return policy.demandsDevices ? .media : nil
         case .media: refusal = .media

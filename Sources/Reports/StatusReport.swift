@@ -230,9 +230,12 @@ package struct Reporter: Sendable {
     private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
         var totals: [String: StatusReport.Blocker] = [:]
         for row in observations {
-            guard let what = ObservedRecipient(rawValue: row.recipient)?.blocker else { continue }
-            let blocker = StatusReport.Blocker(what: what, name: row.target, messages: 0)
-            totals["\(what) \(row.target)", default: blocker].messages.addClamped(row.messages)
+            let observed = ObservedRecipient(rawValue: row.recipient)
+            guard let what = observed?.blocker else { continue }
+            // Of keywords the operator has to know whose they are.
+            let name = observed == .keywords ? row.sender : row.target
+            let blocker = StatusReport.Blocker(what: what, name: name, messages: 0)
+            totals["\(what) \(name)", default: blocker].messages.addClamped(row.messages)
         }
         return totals.values.sorted { ($1.messages, $0.name, $0.what) < ($0.messages, $1.name, $1.what) }
             .prefix(20).map { $0 }

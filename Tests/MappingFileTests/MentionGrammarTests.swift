@@ -53,7 +53,7 @@ import Testing
         ("begin: \"@\"", "begin: \"#\"", "is one member with one word that begins with #"),
         ("object: about.people", "object: people[*]", "expected names with dots only"),
         ("accounts: ids", "accounts: a b", "expected the name of a list"),
-        ("everyone:", "every:", "did you mean `everyone`"),
+        ("everyone:", "everybody:", "unknown key `everybody` of `content.mentions`"),
     ]) func mistakesAreReported(_ old: String, _ new: String, _ words: String) {
         // The text is indented less than it is written here.
         let (old, new) = (old.replacing("            begin", with: "    begin"), new)

@@ -47,7 +47,7 @@ import Testing
         #expect(reading.messages[0].conversation == "!room:a")
         let (sealed, content) = try Self.sealed(text, reading)
         #expect(
-            sealed == #"{"msgtype":"m.text","body":"\u{1F512}","encrypted":true,"pawl.envelope":"AQID","#
+            sealed == #"{"msgtype":"m.text","body":"\#u{1F512}","encrypted":true,"pawl.envelope":"AQID","#
                 + #""format":"org.matrix.custom.html","formatted_body":"\#(Self.fallback)","m.mentions":{}}"#)
         #expect(
             content == #"{"body":"hi","format":"org.matrix.custom.html","formatted_body":"<b>hi</b>","#

@@ -11,6 +11,8 @@ import Vault
 package enum ExchangeRefusal: Error, Sendable, Equatable {
     /// Refused by the policy.
     case refused(Refusal)
+    /// The request carries content of a kind that is refused here.
+    case kind(ContentKind)
     /// The request fits no route of the mapping, and the policy demands protection.
     case noRoute
     /// The request's body is too long to be sealed.
@@ -54,7 +56,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     /// One refusal of each code.
     static let all: [ExchangeRefusal] =
         Refusal.allCases.map { .refused($0) } + [
-            .noRoute, .tooLong, .otherDevice, .unreadable(.noMessage), .notLoggedIn, .loginRejected,
+            .kind(.custom), .noRoute, .tooLong, .otherDevice, .unreadable(.noMessage), .notLoggedIn, .loginRejected,
             .backendUnreachable,
             .notStored, .notQueued(.full), .notQueued(.unknownReference), .notQueued(.unavailable), .stillWaiting,
             .dropped, .failed(""), .answerTooLong, .answerUnreadable,
@@ -64,7 +66,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     /// The HTTP status; nil if the mapping's ``RefusalForm`` decides. RFC 9110 section 15.
     package var status: Int? {
         switch self {
-        case .refused, .noRoute: nil
+        case .refused, .kind, .noRoute: nil
         case .tooLong, .longerThan: 413
         case .unreadable: 400
         case .otherDevice: 409
@@ -83,6 +85,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     package var code: String {
         switch self {
         case .refused(let refusal): "pawl_" + refusal.name
+        case .kind: "pawl_kind"
         case .noRoute: "pawl_no_route"
         case .tooLong, .longerThan: "pawl_too_long"
         case .unreadable: "pawl_unreadable"
@@ -114,6 +117,9 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         return switch self {
         case .refused(let refusal):
             Notices.refusal(refusal, target: target, people: recipient?.withoutDevice, texts: texts)
+        case .kind(let kind):
+            "Not sent: \(kind.words) cannot be protected here, because the chat server would have to read them. Write a "
+                + "message instead, or ask your operator."
         case .noRoute: Notices.refusal(.verb, target: target, texts: texts)
         case .tooLong: "Not sent: the message is too long to be protected."
         case .longerThan(let length):
@@ -163,7 +169,7 @@ extension Tally {
     func add(_ no: ExchangeRefusal) {
         switch no {
         case .refused(let refusal): add(TallyKind(refusal))
-        case .noRoute: add(TallyKind(.verb))
+        case .kind, .noRoute: add(TallyKind(.verb))
         case .notStored, .notQueued, .failed: add(.failed)
         case .tooLong, .longerThan, .otherDevice, .unreadable, .notLoggedIn, .loginRejected, .backendUnreachable,
             .stillWaiting, .dropped, .answerTooLong, .answerUnreadable, .fileForgotten, .fileUnreadable, .unexpected:

@@ -66,6 +66,10 @@ extension HTTPExchange {
         let match = request.match
         if match.route.label == .passthrough {
             let document = try? JSONDocument(body)
+            if policies.policy(of: request.account).demandsProtection, let no = match.route.refusal(of: document, body)
+            {
+                return refuse(no, to: request.head, &actions)
+            }
             return send(request, document.flatMap { match.route.chosenMembers?.added(to: $0) } ?? body, &actions)
         }
         guard match.route.label == .content else {
@@ -422,6 +426,19 @@ extension RouteMatch {
 }
 
 extension Mapping.Route {
+    /// The refusal of a body that holds content of a refused kind, or that cannot be read; nil if it may pass.
+    fileprivate func refusal(of document: JSONDocument?, _ body: ByteBuffer) -> ExchangeRefusal? {
+        guard !parts.isEmpty, body.readableBytes > 0 else { return nil }
+        guard let document else { return .unreadable(.noMessage) }
+        for part in parts {
+            guard let found = try? document.search(part.path), found.ofWrongKind.isEmpty else {
+                return .kind(part.kind)
+            }
+            if found.places.contains(where: { !document.isNull($0) }) { return .kind(part.kind) }
+        }
+        return nil
+    }
+
     /// Whether the client is answered before the backend.
     fileprivate var answersAtOnce: Bool { if case .atOnce = answer { true } else { false } }
 }

@@ -298,6 +298,7 @@ package struct HTTPExchange: Sendable {
         }
         noteEvidence(of: client, request.head, asked: isProven || request.asksForEncryption, now, &actions)
         noteUnprotectable(request, by: client.account)
+        noteKeywords(request, by: client.account)
         let policy = policies.policy(of: client.account)
         if policy.demandsProtection, let refusal = request.refusal {
             return refuse(refusal, to: request.head, &actions)
@@ -311,7 +312,8 @@ package struct HTTPExchange: Sendable {
         case .history where protects, .search where protects, .sync where protects:
             return read(request, for: client, &actions)
         case .control: return control(WriteRequest(request, match, client), &actions)
-        case .passthrough where protects && match.route.chosenMembers != nil:
+        case .passthrough where protects && match.route.chosenMembers != nil,
+            .passthrough where !match.route.parts.isEmpty && policy.demandsProtection:
             return collect(WriteRequest(request, match, client), &actions)
         case .upload where policy.demandsProtection: return upload(request, client, policy, &actions)
         case .download where request.head.isRead && (protects || environment.writes.files.mayExist):
@@ -331,6 +333,13 @@ package struct HTTPExchange: Sendable {
             request.match.map { "\(head.method) \($0.route.path.text)" }
             ?? UnmatchedRequests.name(head.method, String(head.path))
         environment.observations.note(route, kind, by: account ?? WebSocketMachine.unknownAccount)
+    }
+
+    /// Counts a keyword of which the backend is to notify the account: it finds none in a sealed text.
+    private func noteKeywords(_ request: Request, by account: AccountID) {
+        guard let route = request.match?.route, route.label != .refused, route.writesKeywords(request.head.method)
+        else { return }
+        environment.observations.note("\(request.head.method) \(route.path.text)", .keywords, by: account)
     }
 
     /// Forwards the request and reads its answer, which therefore must have no encoding.
@@ -384,7 +393,8 @@ extension HTTPExchange.Request {
     /// The refusal of a request that cannot be sealed; nil for others.
     fileprivate var refusal: ExchangeRefusal? {
         guard let unprotectable else { return nil }
-        return match == nil ? .noRoute : .refused(unprotectable.refusal)
+        guard let match else { return .noRoute }
+        return match.route.kind.map { .kind($0) } ?? .refused(unprotectable.refusal)
     }
 }
 

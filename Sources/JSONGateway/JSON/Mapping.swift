@@ -4,6 +4,7 @@
 package import HTTPCodec
 package import JSONCodec
 package import NIOCore
+package import Protection
 
 /// The mapping of one backend.
 package struct Mapping: Sendable, Equatable {
@@ -160,14 +161,20 @@ extension Mapping {
         package let chosenMembers: ChosenMembers?
         /// What an ``Label/upload`` or a ``Label/download`` says about its file.
         package let file: FilePlaces
+        /// The kind of content that requests carry; nil if they carry none but messages.
+        package let kind: ContentKind?
+        /// Places of the body whose content is refused if protection is demanded.
+        package let parts: [Part]
 
         package init(
             methods: [String], path: PathPattern, query: [QueryCondition] = [], label: Mapping.Label,
             request: MessageShape? = nil, response: [MessageShape] = [], remoteID: JSONPath? = nil,
             localID: ValueSource? = nil, conversation: ValueSource? = nil, references: [ValueSource] = [],
-            answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil, file: FilePlaces = FilePlaces()
+            answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil, file: FilePlaces = FilePlaces(),
+            kind: ContentKind? = nil, parts: [Part] = []
         ) {
             (self.chosenMembers, self.file) = (chosenMembers, file)
+            (self.kind, self.parts) = (kind, parts)
             self.methods = methods
             self.path = path
             self.query = query
@@ -196,7 +203,7 @@ extension Mapping {
                     && left.remoteID == right.remoteID && left.localID == right.localID
                     && left.conversation == right.conversation && left.references == right.references
                     && left.answer == right.answer && left.chosenMembers == right.chosenMembers
-                    && left.file == right.file
+                    && left.file == right.file && left.kind == right.kind && left.parts == right.parts
         }
     }
 }
@@ -305,11 +312,14 @@ package struct FrameRoute: Sendable, Equatable {
     package var shapes: [MessageShape]
     /// The login in such messages, which are labelled ``Mapping/Label/passthrough``; nil if they have none.
     package var login: FrameLogin?
+    /// The kind of content that such messages carry; nil if they carry none but messages of people.
+    package var kind: ContentKind?
 
     package init(
         direction: FrameRoute.Direction, when: JSONPath?, label: Mapping.Label, shapes: [MessageShape] = [],
-        login: FrameLogin? = nil
+        login: FrameLogin? = nil, kind: ContentKind? = nil
     ) {
+        self.kind = kind
         (self.direction, self.when, self.label, self.shapes) = (direction, when, label, shapes)
         self.login = login
     }

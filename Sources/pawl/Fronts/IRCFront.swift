@@ -108,7 +108,9 @@ struct IRCFront: ChatFront, PlainListeners, WithoutMapping, WithoutObservations 
                 let names = [displayName(sender), displayName(peer)].sorted()
                 known.add(
                     ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
-            case .outsider, .exempt, .media, .file, .verb, .search, .directConnection, .notInRoom, .name, nil: break
+            case .outsider, .exempt, .media, .file, .verb, .search, .directConnection, .notInRoom, .name, .keywords,
+                nil:
+                break
             }
         }
         for name in environment.rooms.sizes.keys {

@@ -70,7 +70,9 @@ struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
             case .legacy: isPrivate = true
             case .room: isPrivate = false
             // Messages to outsiders are refused, so they protect no conversation.
-            case .outsider, .exempt, .media, .file, .verb, .search, .directConnection, .notInRoom, .name, nil: continue
+            case .outsider, .exempt, .media, .file, .verb, .search, .directConnection, .notInRoom, .name, .keywords,
+                nil:
+                continue
             }
             known.add(.ofRoom(row.target), row.target, isPrivate: isPrivate, [AccountID.services(row.sender)])
         }

@@ -84,7 +84,7 @@ struct JSONBackend: Sendable {
 
     /// - Throws: ``ConfigurationError`` if the mapping cannot be used.
     static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
-        try MappingFile.read(path: configuration.mapping ?? "")
+        try MappingFile.read(path: configuration.mapping ?? "", kinds: configuration.kinds)
     }
 
     private static func host(_ url: PawlConfiguration.Endpoint) -> String {

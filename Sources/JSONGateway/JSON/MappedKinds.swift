@@ -1,0 +1,82 @@
+// Applies the treatment of each kind of content to the routes of a mapping. Nothing else of the gateway asks for it: a route
+// that is refused has the label `refused`, and one that passes has none that seals.
+
+package import JSONCodec
+package import Protection
+
+extension Mapping.Route {
+    /// A place in a request's body that holds content of a kind, beside others that pass.
+    package struct Part: Sendable, Equatable {
+        package var path: JSONPath
+        package var kind: ContentKind
+
+        package init(path: JSONPath, kind: ContentKind) { (self.path, self.kind) = (path, kind) }
+    }
+
+    /// The same route with another label, and with these parts refused.
+    private func with(_ label: Mapping.Label, refusing parts: [Part]) -> Mapping.Route {
+        let isSealed = label == .content
+        return Mapping.Route(
+            methods: methods, path: path, query: query, label: label, request: isSealed ? request : nil,
+            response: response, remoteID: isSealed ? remoteID : nil, localID: localID,
+            conversation: conversationSource, references: label == .refused ? [] : references, answer: answer,
+            chosenMembers: chosenMembers, file: file, kind: kind, parts: parts)
+    }
+
+    fileprivate func applying(_ treatments: KindTreatments) -> Mapping.Route {
+        let refused = parts.filter { treatments[$0.kind] != .pass }
+        let label = kind.map { treatments[$0].label(of: self.label) } ?? self.label
+        return label == self.label && refused == parts ? self : with(label, refusing: refused)
+    }
+
+    /// Whether requests write keywords by which the backend should notify somebody.
+    func writesKeywords(_ method: String) -> Bool {
+        kind == .keywords && ["PUT", "POST", "PATCH"].contains(method)
+    }
+}
+
+extension KindTreatment {
+    /// The label of a route or frame of a kind that is treated so.
+    fileprivate func label(of label: Mapping.Label) -> Mapping.Label {
+        switch self {
+        case .pass: label == .content ? .control : label
+        // What no shape describes cannot be sealed.
+        case .seal: label == .content ? .content : .refused
+        case .refuse: .refused
+        }
+    }
+}
+
+extension Mapping {
+    /// Why an operator's treatment of a kind cannot take effect with this mapping.
+    package enum KindFault: Sendable, Equatable {
+        /// It is to be sealed, and some requests of the kind have no content that could be.
+        case unsealable(ContentKind)
+        /// The mapping marks no request of the kind.
+        case unmarked(ContentKind)
+    }
+
+    package func faults(of treatments: KindTreatments) -> [KindFault] {
+        ContentKind.allCases.compactMap { kind in
+            guard treatments[kind] != kind.standard else { return nil }
+            let labels = routes.filter { $0.kind == kind }.map(\.label) + frames.filter { $0.kind == kind }.map(\.label)
+            let isPart = routes.contains { $0.parts.contains { $0.kind == kind } }
+            guard !labels.isEmpty || isPart else { return .unmarked(kind) }
+            guard treatments[kind] == .seal, isPart || labels.contains(where: { $0 != .content }) else { return nil }
+            return .unsealable(kind)
+        }
+    }
+
+    /// The mapping with what becomes of each kind of content.
+    package func applying(_ treatments: KindTreatments) -> Mapping {
+        var mapping = self
+        mapping.routes = routes.map { $0.applying(treatments) }
+        mapping.frames = frames.map { frame in
+            var frame = frame
+            if let kind = frame.kind { frame.label = treatments[kind].label(of: frame.label) }
+            if frame.label != .content, frame.direction == .fromClient { frame.shapes = [] }
+            return frame
+        }
+        return mapping
+    }
+}

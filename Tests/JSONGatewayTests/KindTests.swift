@@ -1,0 +1,118 @@
+import HTTPCodec
+import JSONCodec
+import JSONGateway
+import NIOCore
+import Protection
+import StorePort
+import Testing
+
+/// Content beside messages, each kind with a treatment of its own where protection is demanded.
+@Suite struct KindTests {
+    private static func mapping(_ treatments: [ContentKind: KindTreatment] = [:]) throws -> Mapping {
+        var mapping = Mapping.lab
+        func route(
+            _ method: String, _ path: String, _ label: Mapping.Label, _ kind: ContentKind? = nil,
+            parts: [Mapping.Route.Part] = []
+        ) throws -> Mapping.Route {
+            Mapping.Route(
+                methods: [method], path: try PathPattern(path), label: label,
+                request: label == .content ? mapping.routes[0].request : nil,
+                conversation: path.contains("{conversation}") ? .capture("conversation") : nil, kind: kind, parts: parts
+            )
+        }
+        mapping.routes =
+            [
+                try route("PUT", "/c/{conversation}/like", .control, .reactions),
+                try route("POST", "/c/{conversation}/poll", .content, .polls),
+                try route("PUT", "/words/{word}", .passthrough, .keywords),
+                try route(
+                    "POST", "/rooms", .passthrough,
+                    parts: [
+                        .init(path: try JSONPath("name"), kind: .names),
+                        .init(path: try JSONPath("topic"), kind: .topics),
+                        .init(path: try JSONPath("state[?type == \"topic\"]"), kind: .topics),
+                    ]),
+            ] + mapping.routes
+        return mapping.applying(Self.treatments(treatments))
+    }
+
+    private static func treatments(_ changes: [ContentKind: KindTreatment]) -> KindTreatments {
+        var treatments = KindTreatments.standard
+        for (kind, treatment) in changes { treatments[kind] = treatment }
+        return treatments
+    }
+
+    private static func world(
+        _ changes: [ContentKind: KindTreatment] = [:], _ policy: Policy = .hosted
+    ) throws -> JSONWorld {
+        try JSONWorld(policy, mapping: mapping(changes))
+    }
+
+    private static let code = "pawl_kind"
+
+    @Test func theDefaultsPassWhatBackendsNeed() throws {
+        #expect(
+            ContentKind.allCases.map { KindTreatments.standard[$0] } == [.pass, .pass, .pass, .refuse, .refuse, .pass])
+        let world = try Self.world()
+        #expect(world.send("PUT", "/c/all/like", as: "t-alice", "{}")?["error"] != Self.code)
+        #expect(world.send("POST", "/rooms", as: "t-alice", #"{"topic":"canary"}"#)?["error"] != Self.code)
+        let poll = try #require(world.send("POST", "/c/all/poll", as: "t-alice", #"{"text":"canarypoll"}"#))
+        #expect(poll.status == 403 && poll["error"] == Self.code)
+        #expect(poll["message"]?.contains(ContentKind.polls.words) == true)
+        #expect(!world.backend.hasReceived("canarypoll"))
+    }
+
+    @Test func whatIsRefusedIsRefusedWhereProtectionIsDemanded() throws {
+        let refusing: [ContentKind: KindTreatment] = [.reactions: .refuse, .names: .refuse, .topics: .refuse]
+        let world = try Self.world(refusing)
+        #expect(world.send("PUT", "/c/all/like", as: "t-alice", "{}")?["error"] == Self.code)
+        for body in [
+            #"{"name":"canary"}"#, #"{"topic":"canary"}"#, #"{"state":[{"type":"topic","x":"canary"}]}"#,
+            #"{"name":"a","name":"canary"}"#, #"{"topic":["canary"]}"#,
+        ] {
+            #expect(world.send("POST", "/rooms", as: "t-alice", body)?["error"] == Self.code, "\(body)")
+        }
+        #expect(world.send("POST", "/rooms", as: "t-alice", "canary")?.status == 400)
+        #expect(!world.backend.hasReceived("canary"))
+        for body in ["", "{}", #"{"name":null,"state":[{"type":"other"}]}"#] {
+            #expect(world.send("POST", "/rooms", as: "t-alice", body)?["error"] != Self.code, "\(body)")
+        }
+        let observing = try Self.world(refusing, .observe)
+        #expect(observing.send("PUT", "/c/all/like", as: "t-alice", "{}")?["error"] != Self.code)
+        #expect(observing.send("POST", "/rooms", as: "t-alice", #"{"name":"a"}"#)?["error"] != Self.code)
+    }
+
+    @Test func contentOfAKindIsSealedOrPassesAsItIs() throws {
+        let sealing = try Self.world([.polls: .seal])
+        #expect(sealing.send("POST", "/c/all/poll", as: "t-alice", #"{"text":"canary"}"#)?["error"] != Self.code)
+        #expect(!sealing.backend.hasReceived("canary"))
+        let passing = try Self.world([.polls: .pass])
+        #expect(passing.send("POST", "/c/all/poll", as: "t-alice", #"{"text":"canary"}"#)?["error"] != Self.code)
+        #expect(passing.backend.hasReceived("canary"))
+    }
+
+    /// A route without content to seal is refused, and reported before it comes to that.
+    @Test func whatCannotTakeEffectIsReported() throws {
+        let mapping = try Self.mapping([.polls: .seal])
+        #expect(mapping.faults(of: Self.treatments([.polls: .seal])).isEmpty)
+        #expect(mapping.faults(of: Self.treatments([.reactions: .seal])) == [.unsealable(.reactions)])
+        #expect(mapping.faults(of: Self.treatments([.topics: .seal])) == [.unsealable(.topics)])
+        #expect(mapping.faults(of: Self.treatments([.custom: .pass])) == [.unmarked(.custom)])
+        #expect(mapping.faults(of: Self.treatments([.names: .refuse, .keywords: .refuse])).isEmpty)
+        let world = try Self.world([.reactions: .seal])
+        #expect(world.send("PUT", "/c/all/like", as: "t-alice", "{}")?["error"] == Self.code)
+    }
+
+    @Test func keywordsAreCountedByPerson() throws {
+        let world = try Self.world()
+        for word in ["pizza", "tea"] { world.send("PUT", "/words/\(word)", as: "t-alice", "{}") }
+        world.send("GET", "/words/pizza", as: "t-bob")
+        let rows = world.environment.observations.take(wall: 1).compactMap { change -> ObservationRow? in
+            if case .rare(.addObservation(let row)) = change { row } else { nil }
+        }.filter { $0.recipient == ObservedRecipient.keywords.rawValue }
+        #expect(rows.map(\.sender) == ["alice"] && rows.map(\.messages) == [2])
+        #expect(rows.map(\.target) == ["PUT /words/{word}"])
+        let refusing = try Self.world([.keywords: .refuse])
+        #expect(refusing.send("PUT", "/words/pizza", as: "t-alice", "{}")?["error"] == Self.code)
+    }
+}
