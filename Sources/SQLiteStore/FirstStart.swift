@@ -35,9 +35,9 @@ enum FirstStart {
         if case .file(let path) = source, !source.isPresent { try StorageKey.random().create(path) }
         let key = try StorageKey.read(source)
         try store.fill(Opening.configuration(StoreLimits())) { database in
-            try Schema.migrate(database)
+            try Schema.migrate(database, key)
             let statement = try SQLStatement(database, "INSERT INTO meta (id, key_check, generation) VALUES (1, ?1, 0)")
-            try statement.run(bytes: key.check, at: 1)
+            try statement.run(bytes: key.check(schema: Schema.known), at: 1)
         }
         try store.publish(at: files.store)
         return key

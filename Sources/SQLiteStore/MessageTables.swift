@@ -46,12 +46,12 @@ struct ChangeWriter {
     private var highestMessage: UInt64 = 0
     private var highestDelivery: UInt64 = 0
 
-    init(_ database: Database, _ groups: [ChangeGroup]) {
+    init(_ database: Database, _ groups: [ChangeGroup], _ authenticator: RowAuthenticator) {
         self.database = database
         statements = Statements(database)
         coalescer = SessionCoalescer(groups)
         queue = QueueWriter(database)
-        rare = RareWriter(database)
+        rare = RareWriter(database, authenticator)
     }
 
     /// Keeps the staged sessions of a group that succeeded, or drops those of one that failed.

@@ -52,7 +52,7 @@ struct Opening {
         let pool = try translating(files.store) {
             try Connections.open(
                 files.store, Self.configuration(limits), readers: StoreLimits.readers,
-                checkpointPages: StoreLimits.checkpointPages, prepare: Schema.migrate)
+                checkpointPages: StoreLimits.checkpointPages, prepare: { try Schema.migrate($0, key) })
         }
         do throws(StoreError) {
             return (pool, try takeover?.run(pool))
@@ -95,9 +95,13 @@ struct StoreExamination {
         (self.schema, keyCheck, generation) = (schema, meta.check, meta.generation)
     }
 
-    /// - Throws: ``StoreError/wrongKey(_:)`` if the store was made under another key.
+    /// - Throws: ``StoreError/wrongKey(_:)`` if the store was made under another key; ``StoreError/altered(_:)`` if it has
+    ///   authentication codes and claims a schema without them.
     func demand(_ key: StorageKey, _ path: String) throws(StoreError) {
-        guard key.matches(check: keyCheck) else {
+        guard key.matches(check: keyCheck, schema: schema) else {
+            if schema < Schema.authenticated, key.matches(check: keyCheck, schema: Schema.authenticated) {
+                throw .alteredSchema(path, schema)
+            }
             throw .otherKey(store: path)
         }
     }

@@ -20,7 +20,7 @@ enum RareStatement: Int, StatementName {
     var sql: String {
         switch self {
         case .putDevice:
-            "INSERT OR REPLACE INTO device (id, account, sealed_identity, created_at) VALUES (?1, ?2, ?3, ?4)"
+            "INSERT OR REPLACE INTO device (id, account, sealed_identity, created_at, mac) VALUES (?1, ?2, ?3, ?4, ?5)"
         case .removeSessionsOfOwner: "DELETE FROM session WHERE owner = ?1"
         case .removeSessionsOfPeer: "DELETE FROM session WHERE peer = ?1"
         case .forgetSessionsOfOwner:
@@ -33,15 +33,15 @@ enum RareStatement: Int, StatementName {
         case .putConversation:
             """
             INSERT OR REPLACE INTO conversation
-                (first, second, latch, since, peer_name_for_first, peer_name_for_second)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                (first, second, latch, since, peer_name_for_first, peer_name_for_second, mac)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
             """
         case .removeConversation: "DELETE FROM conversation WHERE first = ?1 AND second = ?2"
         case .removeReversedConversation: "DELETE FROM conversation WHERE first = ?2 AND second = ?1"
-        case .setPolicy: "INSERT OR REPLACE INTO policy (account, policy) VALUES (?1, ?2)"
+        case .setPolicy: "INSERT OR REPLACE INTO policy (account, policy, mac) VALUES (?1, ?2, ?3)"
         case .removePolicy: "DELETE FROM policy WHERE account = ?1"
         case .audit: "INSERT INTO audit (at, actor, action, detail) VALUES (?1, ?2, ?3, ?4)"
-        case .putRecord: "INSERT OR REPLACE INTO record (kind, name, value) VALUES (?1, ?2, ?3)"
+        case .putRecord: "INSERT OR REPLACE INTO record (kind, name, value, mac) VALUES (?1, ?2, ?3, ?4)"
         case .removeRecord: "DELETE FROM record WHERE kind = ?1 AND name = ?2"
         case .pruneExpiredKeys:
             """
@@ -87,13 +87,14 @@ enum RareStatement: Int, StatementName {
 /// Writes the rare changes of one transaction.
 struct RareWriter {
     private let database: Database
+    private let authenticator: RowAuthenticator
     private var statements: Statements<RareStatement>
     /// Rows that the transaction has added, for ``BoundedTables``.
     private(set) var addedEvidence = 0
     private(set) var addedObservations = 0
 
-    init(_ database: Database) {
-        self.database = database
+    init(_ database: Database, _ authenticator: RowAuthenticator) {
+        (self.database, self.authenticator) = (database, authenticator)
         statements = Statements(database)
     }
 
@@ -141,6 +142,7 @@ struct RareWriter {
         statement.bind(row.id.value, at: 1)
         statement.bind(row.account.text, at: 2)
         statement.bind(row.createdAt, at: 4)
+        statement.bind(authenticator.code(AuthenticatedRow(row)), at: 5)
         try statement.run(bytes: row.sealedIdentity, at: 3)
     }
 
@@ -177,6 +179,10 @@ struct RareWriter {
         statement.bind(row.since, at: 4)
         statement.bind(row.peerNameForFirst, at: 5)
         statement.bind(row.peerNameForSecond, at: 6)
+        let columns = AuthenticatedRow(
+            conversation: row.id.first.text, row.id.second.text, latch: Int64(row.latch.rawValue), since: row.since,
+            names: (row.peerNameForFirst, row.peerNameForSecond))
+        statement.bind(authenticator.code(columns), at: 7)
         try statement.run()
     }
 
@@ -187,6 +193,8 @@ struct RareWriter {
         let statement = try statements[.setPolicy]
         statement.bind(account?.text ?? "", at: 1)
         statement.bind(Int64(policy.rawValue), at: 2)
+        let columns = AuthenticatedRow(policy: account?.text ?? "", Int64(policy.rawValue))
+        statement.bind(authenticator.code(columns), at: 3)
         try statement.run()
     }
 
@@ -203,6 +211,7 @@ struct RareWriter {
         let statement = try statements[.putRecord]
         statement.bind(Int64(row.kind.rawValue), at: 1)
         statement.bind(row.name, at: 2)
+        statement.bind(authenticator.code(AuthenticatedRow(row)), at: 4)
         try statement.run(bytes: row.value, at: 3)
     }
 
@@ -288,7 +297,8 @@ extension SQLiteStore {
             try pool.read { database in
                 var contents = StoreContents()
                 contents.epochs = [.only]
-                contents.policies = try SQLStatement(database, "SELECT account, policy FROM policy").rows { row in
+                contents.policies = try SQLStatement(database, "SELECT account, policy, mac FROM policy").rows { row in
+                    try authenticator.demand(AuthenticatedRow(policy: row.text(0), row.number(1)), has: row.bytes(2))
                     guard let policy = Policy(rawValue: UInt8(clamping: row.number(1))) else {
                         throw unreadable("policy")
                     }
@@ -297,11 +307,13 @@ extension SQLiteStore {
                 }
                 contents.conversations = try conversations(database, limit: -1)
                 contents.devices = try SQLStatement(
-                    database, "SELECT id, account, sealed_identity, created_at FROM device"
+                    database, "SELECT id, account, sealed_identity, created_at, mac FROM device"
                 ).rows { row in
-                    DeviceRow(
+                    let device = DeviceRow(
                         id: DeviceID(row.identifier(0)), account: AccountID(text: row.text(1)),
                         sealedIdentity: row.bytes(2), createdAt: row.number(3))
+                    try authenticator.demand(AuthenticatedRow(device), has: row.bytes(4))
+                    return device
                 }
                 let highest = try SQLStatement(
                     database, "SELECT highest_request, highest_delivery FROM meta WHERE id = 1"
@@ -318,10 +330,11 @@ extension SQLiteStore {
     package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
         try translating {
             try pool.writeWithoutTransaction { database in
-                let statement = try SQLStatement(database, "SELECT value FROM record WHERE kind = ?1 AND name = ?2")
+                let statement = try SQLStatement(
+                    database, "SELECT name, value, mac FROM record WHERE kind = ?1 AND name = ?2")
                 statement.bind(Int64(kind.rawValue), at: 1)
                 statement.bind(name, at: 2)
-                return try statement.rows { RecordRow(kind: kind, name: name, value: $0.bytes(0)) }.first
+                return try statement.rows { try record(kind, $0) }.first
             }
         }
     }
@@ -330,9 +343,9 @@ extension SQLiteStore {
         try translating {
             try pool.writeWithoutTransaction { database in
                 let statement = try SQLStatement(
-                    database, "SELECT name, value FROM record WHERE kind = ?1 ORDER BY name")
+                    database, "SELECT name, value, mac FROM record WHERE kind = ?1 ORDER BY name")
                 statement.bind(Int64(kind.rawValue), at: 1)
-                return try statement.rows { RecordRow(kind: kind, name: $0.text(0), value: $0.bytes(1)) }
+                return try statement.rows { try record(kind, $0) }
             }
         }
     }
@@ -345,17 +358,24 @@ extension SQLiteStore {
                 let statement = try SQLStatement(
                     database,
                     """
-                    SELECT name, value FROM record WHERE kind = ?1 AND name >= ?2 AND name < ?3
+                    SELECT name, value, mac FROM record WHERE kind = ?1 AND name >= ?2 AND name < ?3
                     ORDER BY name DESC LIMIT ?4
                     """)
                 statement.bind(Int64(kind.rawValue), at: 1)
                 statement.bind(from, at: 2)
                 statement.bind(to, at: 3)
                 statement.bind(Int64(max(limit, 0)), at: 4)
-                return try statement.rows { RecordRow(kind: kind, name: $0.text(0), value: $0.bytes(1)) }
+                return try statement.rows { try record(kind, $0) }
             }
         }
         return rows.reversed()
+    }
+
+    /// - Parameter row: name, value and code.
+    private func record(_ kind: RecordKind, _ row: SQLColumns) throws -> RecordRow {
+        let record = RecordRow(kind: kind, name: row.text(0), value: row.bytes(1))
+        try authenticator.demand(AuthenticatedRow(record), has: row.bytes(2))
+        return record
     }
 
     package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] {
@@ -408,11 +428,15 @@ extension SQLiteStore {
         let statement = try SQLStatement(
             database,
             """
-            SELECT first, second, latch, since, peer_name_for_first, peer_name_for_second FROM conversation
+            SELECT first, second, latch, since, peer_name_for_first, peer_name_for_second, mac FROM conversation
             ORDER BY since LIMIT ?1
             """)
         statement.bind(Int64(limit), at: 1)
         return try statement.rows { row in
+            let columns = AuthenticatedRow(
+                conversation: row.text(0), row.text(1), latch: row.number(2), since: row.number(3),
+                names: (row.text(4), row.text(5)))
+            try authenticator.demand(columns, has: row.bytes(6))
             guard let latch = Protection(rawValue: UInt8(clamping: row.number(2))) else {
                 throw unreadable("conversation")
             }

@@ -131,9 +131,9 @@ package enum Restore {
         try translating(path) {
             let queue = try DatabaseQueue(path: path, configuration: Opening.configuration(StoreLimits()))
             try queue.writeWithoutTransaction { database in
-                try Schema.migrate(database)
+                try Schema.migrate(database, backup.header.key)
                 try Rollback.settle(
-                    database, cause: cause, action: "store.restored",
+                    database, RowAuthenticator(backup.header.key), cause: cause, action: "store.restored",
                     detail: "generation \(contents.generation), from \(backup.path)", actor: actor,
                     generation: generation, now: now)
             }

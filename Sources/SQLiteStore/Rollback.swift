@@ -37,7 +37,7 @@ package enum Rollback {
         try translating(files.store) {
             try pool.writeWithoutTransaction { database in
                 try settle(
-                    database, cause: cause,
+                    database, RowAuthenticator(opening.key), cause: cause,
                     action: "store.rollback_accepted",
                     detail: "generation \(opening.contents.generation) came after \(opening.fileGeneration ?? 0)",
                     actor: actor, generation: next, now: now)
@@ -48,17 +48,20 @@ package enum Rollback {
 
     /// Removes the one-time prekeys of users' devices, which the directory may have handed out since. The devices are
     /// asked for new ones; until then their last-resort prekey is used.
-    private static func removeOneTimeKeys(_ database: Database) throws {
+    private static func removeOneTimeKeys(_ database: Database, _ authenticator: RowAuthenticator) throws {
         let kind = RecordKind.directoryDevice
         let rows = try Row.fetchAll(
-            database, sql: "SELECT name, value FROM record WHERE kind = ?", arguments: [kind.rawValue])
+            database, sql: "SELECT name, value, mac FROM record WHERE kind = ?", arguments: [kind.rawValue])
         for row in rows {
-            let (name, value): (String, Data) = (row["name"], row["value"])
+            let (name, value, code): (String, Data, Data?) = (row["name"], row["value"], row["mac"])
             let stored = RecordRow(kind: kind, name: name, value: Array(value))
+            try authenticator.demand(AuthenticatedRow(stored), has: Array(code ?? Data()))
             if let kept = stored.withoutOneTimeKeys {
                 try database.execute(
-                    sql: "UPDATE record SET value = ? WHERE kind = ? AND name = ?",
-                    arguments: [Data(kept.value), kind.rawValue, name])
+                    sql: "UPDATE record SET value = ?, mac = ? WHERE kind = ? AND name = ?",
+                    arguments: [
+                        Data(kept.value), Data(authenticator.code(AuthenticatedRow(kept))), kind.rawValue, name,
+                    ])
             } else {
                 try database.execute(
                     sql: "DELETE FROM record WHERE kind = ? AND name = ?", arguments: [kind.rawValue, name])
@@ -71,8 +74,8 @@ package enum Rollback {
     /// Removes sessions, prekeys and sender keys, ends waiting requests, adds an audit entry, skips ids that may be in
     /// use, and sets the generation.
     static func settle(
-        _ database: Database, cause: String, action: String, detail: String, actor: String, generation: UInt64,
-        now: Int64
+        _ database: Database, _ authenticator: RowAuthenticator, cause: String, action: String, detail: String,
+        actor: String, generation: UInt64, now: Int64
     ) throws {
         try database.inTransaction(.immediate) {
             for table in StoreTable.allCases where table.afterRollback == .removed {
@@ -81,7 +84,7 @@ package enum Rollback {
             for kind in RecordKind.allCases where kind.afterRollback == .removed {
                 try database.execute(sql: "DELETE FROM record WHERE kind = ?", arguments: [kind.rawValue])
             }
-            try removeOneTimeKeys(database)
+            try removeOneTimeKeys(database, authenticator)
             _ = try QueueTables.settle(database, cause: cause, now: now)
             try database.execute(
                 sql: "INSERT INTO audit (at, actor, action, detail) VALUES (?, ?, ?, ?)",

@@ -38,7 +38,7 @@ extension SQLiteStore {
         var isComplete = false
         do {
             try database.inImmediateTransaction {
-                var writer = ChangeWriter(database, groups)
+                var writer = ChangeWriter(database, groups, authenticator)
                 for group in groups {
                     let missing = group.requires.lazy.compactMap { outcomes[$0] }.first
                     let failure =

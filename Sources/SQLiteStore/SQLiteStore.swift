@@ -22,11 +22,15 @@ package final class SQLiteStore: Store {
     /// Number of requests that this opening has moved here from the queue of an earlier version; nil if there was none.
     package let takenOver: Int?
 
+    /// Whether this opening has given the rows of an earlier version's store their authentication codes.
+    package let hasAddedCodes: Bool
+
     /// Whether commits succeed, and whether the file is still there.
     package let health: StoreHealth
     let pool: DatabasePool
     let files: StoreFiles
     let limits: StoreLimits
+    let authenticator: RowAuthenticator
     private let bounds = Mutex(BoundedTables())
     private let lock: FileLock
 
@@ -51,6 +55,8 @@ package final class SQLiteStore: Store {
     /// Opens a store that has passed the checks, and increments its generation.
     init(_ opening: Opening) throws(StoreError) {
         (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)
+        authenticator = RowAuthenticator(opening.key)
+        hasAddedCodes = opening.contents.schema < Schema.authenticated
         let (pool, takenOver) = try opening.connect()
         (self.pool, self.takenOver) = (pool, takenOver)
         health = StoreHealth(opening.files.store)

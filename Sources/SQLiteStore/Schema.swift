@@ -36,13 +36,16 @@ enum Schema {
     static let applicationID = 0x5041_574C
 
     /// Each migrates a store from the version of its index to the next. A released one never changes.
-    static let migrations = [version1, version2, version3, version4, version5, version6, version7]
+    static let migrations = [version1, version2, version3, version4, version5, version6, version7, version8]
 
     /// The beginning of the SHA-256 of each migration, so that one that was released does not change; see SchemaTests.
     static let digests = [
         "6fc75a3369f7da6a", "774ee9774102aaf4", "cf69058ee7243961", "f867a6f1fd78ee88", "c541b3bce9690df6",
-        "5f02e44d19069687", "5f02e44d19069687",
+        "5f02e44d19069687", "5f02e44d19069687", "f775b5ca1c230e52",
     ]
+
+    /// The first version whose rows have authentication codes.
+    static let authenticated = 8
 
     /// The version of the queue's tables in the newest version.
     static let queueTables = 3
@@ -51,9 +54,14 @@ enum Schema {
     static var known: Int { migrations.count }
 
     /// Migrates an older store, or an empty one, to the known version. One transaction a step.
-    static func migrate(_ database: Database) throws {
-        database.add(function: requestForm)
-        defer { database.remove(function: requestForm) }
+    static func migrate(_ database: Database, _ key: StorageKey) throws {
+        let check = Data(key.check(schema: authenticated))
+        let functions = [
+            requestForm, RowAuthenticator(key).function,
+            DatabaseFunction("key_check", argumentCount: 0, pure: true) { _ in check },
+        ]
+        for function in functions { database.add(function: function) }
+        defer { for function in functions { database.remove(function: function) } }
         try Connections.migrate(database, migrations)
     }
 
@@ -248,4 +256,24 @@ enum Schema {
 
     // The same tables, with requests in form 4, as in version 3 of the queue's schema. The statement changes nothing.
     private static let version7 = version6
+
+    // Codes of the rows that are not sealed; see RowAuthenticator. The key-check value changes too: a program that
+    // writes to the file and does not know the earlier value cannot present the store as one without codes.
+    private static let version8 = """
+        ALTER TABLE policy ADD COLUMN mac BLOB;
+        ALTER TABLE device ADD COLUMN mac BLOB;
+        ALTER TABLE conversation ADD COLUMN mac BLOB;
+        ALTER TABLE record ADD COLUMN mac BLOB;
+        UPDATE policy SET mac = row_code('policy', CAST(account AS BLOB), policy);
+        UPDATE device SET mac = row_code('device', id, CAST(account AS BLOB), sealed_identity, created_at);
+        UPDATE conversation SET mac = row_code('conversation', CAST(first AS BLOB), CAST(second AS BLOB), latch, since,
+            CAST(peer_name_for_first AS BLOB), CAST(peer_name_for_second AS BLOB));
+        UPDATE record SET mac = row_code('record', kind, CAST(name AS BLOB), value);
+        UPDATE meta SET key_check = key_check();
+        INSERT INTO audit (at, actor, action, detail)
+            SELECT unixepoch() * 1000, 'pawl', 'store.upgraded', rows || ' rows have authentication codes from now on'
+            FROM (SELECT (SELECT count(*) FROM policy) + (SELECT count(*) FROM device)
+                + (SELECT count(*) FROM conversation) + (SELECT count(*) FROM record) AS rows)
+            WHERE rows > 0;
+        """
 }

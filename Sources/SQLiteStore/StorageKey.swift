@@ -7,8 +7,11 @@ import Foundation
 package final class StorageKey: Sendable, CustomStringConvertible, CustomReflectable {
     /// In bytes.
     package static let length = 32
-    /// The store keeps a MAC of this text under the key. It distinguishes a wrong key from a damaged store.
-    private static let checkText = Array("pawl storage key check 1".utf8)
+    /// The store keeps a MAC of a text under the key. It distinguishes a wrong key from a damaged store, and a store whose
+    /// rows have authentication codes from an earlier one.
+    private static func checkText(schema: Int) -> [UInt8] {
+        Array("pawl storage key check \(schema < Schema.authenticated ? 1 : 2)".utf8)
+    }
 
     private let secret: SecretBytes
 
@@ -40,15 +43,16 @@ package final class StorageKey: Sendable, CustomStringConvertible, CustomReflect
         withBytes { own in other.withBytes { zip(own, $0).reduce(0) { $0 | ($1.0 ^ $1.1) } == 0 } }
     }
 
-    /// The key-check value: HMAC-SHA-256 of a constant. 32 bytes.
-    var check: [UInt8] {
-        withBytes { Array(HMAC<SHA256>.authenticationCode(for: Self.checkText, using: SymmetricKey(data: $0))) }
+    /// The key-check value of a store with a schema: HMAC-SHA-256 of a constant. 32 bytes.
+    func check(schema: Int) -> [UInt8] {
+        let text = Self.checkText(schema: schema)
+        return withBytes { Array(HMAC<SHA256>.authenticationCode(for: text, using: SymmetricKey(data: $0))) }
     }
 
-    func matches(check: [UInt8]) -> Bool {
-        withBytes {
-            HMAC<SHA256>.isValidAuthenticationCode(
-                check, authenticating: Self.checkText, using: SymmetricKey(data: $0))
+    func matches(check: [UInt8], schema: Int) -> Bool {
+        let text = Self.checkText(schema: schema)
+        return withBytes {
+            HMAC<SHA256>.isValidAuthenticationCode(check, authenticating: text, using: SymmetricKey(data: $0))
         }
     }
 

@@ -77,6 +77,26 @@ extension StoreError {
             """)
     }
 
+    /// - Parameter row: the table, and the kind of a record.
+    static func alteredRow(_ row: String) -> StoreError {
+        .altered(
+            """
+            A row of the store's table \(row) does not have the authentication code that pawl gave it: another program has \
+            written it, or it is damaged. Nothing was changed. Find out who can write to the data directory, and bring \
+            back a backup: pawl restore FILE --force --data with this directory.
+            """)
+    }
+
+    /// - Parameter schema: that the store claims.
+    static func alteredSchema(_ path: String, _ schema: Int) -> StoreError {
+        .altered(
+            """
+            The rows of \(path) have had authentication codes, and it claims to be of schema \(schema), which has none: \
+            another program has changed it. Nothing was changed. Find out who can write to the data directory, and \
+            bring back a backup: pawl restore FILE --data \(FileSystem.parent(of: path)) --force
+            """)
+    }
+
     static func badGeneration(_ files: StoreFiles) -> StoreError {
         .corrupt(
             """

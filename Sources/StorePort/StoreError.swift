@@ -11,6 +11,8 @@ package enum StoreError: Error, Equatable, Sendable {
     case missing(String)
     /// It cannot be read.
     case corrupt(String)
+    /// A row, or the schema, was changed by a program without the storage key.
+    case altered(String)
     /// It was sealed under another storage key.
     case wrongKey(String)
     /// The storage key exists and cannot be used.
@@ -36,6 +38,7 @@ package enum StoreError: Error, Equatable, Sendable {
         case .locked: "store-locked"
         case .missing: "store-missing"
         case .corrupt: "store-damaged"
+        case .altered: "store-altered"
         case .wrongKey: "store-wrong-key"
         case .unusableKey: "store-unusable-key"
         case .rolledBack: "store-rolled-back"
@@ -49,8 +52,8 @@ package enum StoreError: Error, Equatable, Sendable {
 
     package var message: String {
         switch self {
-        case .locked(let text), .missing(let text), .corrupt(let text), .wrongKey(let text), .unusableKey(let text),
-            .rolledBack(let text), .unavailable(let text), .unknown(let text):
+        case .locked(let text), .missing(let text), .corrupt(let text), .altered(let text), .wrongKey(let text),
+            .unusableKey(let text), .rolledBack(let text), .unavailable(let text), .unknown(let text):
             text
         case .tooNew(let found, let known):
             """

@@ -78,7 +78,7 @@ enum Assembly {
         return Assembled(
             gateway: gateway, configuration: configuration, group: group,
             completeStore: { store.moveLog() },
-            notices: [network.notice, takeoverNotice(store)].compactMap { $0 })
+            notices: [network.notice, takeoverNotice(store), upgradeNotice(store)].compactMap { $0 })
     }
 
     /// The notice of a start that has moved the queue of an earlier version into the store; nil for other starts.
@@ -87,6 +87,13 @@ enum Assembly {
             "The queue of an earlier version is in the store now: \(count) \(count == 1 ? "request" : "requests"), finished "
                 + "ones included. Its file queue.sqlite was removed."
         }
+    }
+
+    /// The notice of the start that has given the rows of an earlier version's store their authentication codes.
+    private static func upgradeNotice(_ store: SQLiteStore) -> String? {
+        guard store.hasAddedCodes else { return nil }
+        return "The store of an earlier version was upgraded: its policies, latches, devices and records have "
+            + "authentication codes now, made from what was in it. An earlier version of pawl refuses it from now on."
     }
 
     // MARK: Chat protocols

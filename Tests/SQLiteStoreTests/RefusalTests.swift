@@ -128,9 +128,9 @@ import Testing
     }
 
     @Test func tooNew() {
-        scratch.edit("PRAGMA user_version = 8")
+        scratch.edit("PRAGMA user_version = 9")
         let before = bytes(scratch.store)
-        #expect(scratch.refusal() == .tooNew(found: 8, known: 7))
+        #expect(scratch.refusal() == .tooNew(found: 9, known: 8))
         #expect(bytes(scratch.store) == before)
     }
 
@@ -144,7 +144,7 @@ import Testing
         sqlite3_close(handle)
         let before = (bytes(copy.store), bytes(copy.store + "-wal"))
         #expect(!before.1.isEmpty)
-        #expect(copy.refusal() == .tooNew(found: 9, known: 7))
+        #expect(copy.refusal() == .tooNew(found: 9, known: 8))
         #expect((bytes(copy.store), bytes(copy.store + "-wal")) == before)
     }
 

@@ -1,4 +1,5 @@
 import Crypto
+import Envelope
 import Glibc
 import Protection
 import RequestQueue
@@ -78,7 +79,12 @@ import Testing
         let row = StoreConformance.conversation("zoz", "zoe\u{308}")
         #expect(row.id.first.text > row.id.second.text, "by Unicode it is the other order")
         try StoreConformance.commit(store, [.putConversation(row)])
-        try store.execute("UPDATE conversation SET first = second, second = first")
+        try store.execute(
+            """
+            UPDATE conversation SET first = second, second = first;
+            UPDATE conversation SET mac = row_code('conversation', CAST(first AS BLOB), CAST(second AS BLOB), latch, since,
+                CAST(peer_name_for_first AS BLOB), CAST(peer_name_for_second AS BLOB));
+            """)
         #expect(try store.conversations(limit: 9) == [row])
         try StoreConformance.commit(store, [isReset ? .removeConversation(row.id) : .putConversation(row)])
         #expect(try store.count(of: "conversation") == (isReset ? 0 : 1))
@@ -106,8 +112,10 @@ import Testing
         #expect(try store.tallies(sinceHour: 0).map(\.count) == [7])
         #expect(
             try store.auditLog(limit: 9).map(\.detail).sorted() == [
-                "hosted", "sessions are set up anew; 1 waiting requests were given up",
+                "4 rows have authentication codes from now on", "hosted",
+                "sessions are set up anew; 1 waiting requests were given up",
             ])
+        #expect(store.hasAddedCodes)
         try StoreConformance.commit(store, [.putSession(StoreConformance.session(1, 2, fence: 10))])
         #expect(try store.commit([[.putSession(StoreConformance.session(1, 2, fence: 10))]]) == [.fenced])
     }
@@ -149,6 +157,43 @@ import Testing
             superseded INTEGER NOT NULL) STRICT;
         INSERT INTO queue_meta VALUES (1, 0, 0);
         """
+
+    /// A store of the version before the codes: its rows are read after the upgrade, and what another program changes then is
+    /// refused. The upgrade is in the audit log, once.
+    @Test func rowsOfVersionSevenGetTheirCodes() throws {
+        run("mkdir", "-p", "-m", "700", scratch.data)
+        write([UInt8](repeating: 0x11, count: 32), scratch.keyPath)
+        scratch.edit(
+            Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second + Self.fourth + Self.fifth + """
+                PRAGMA user_version = 7;
+                INSERT INTO record VALUES (3, 'bob', x'0102'), (13, 'network', x''), (99, 'of a later version', x'00'),
+                    (3, 'zo' || char(0) || 'e\u{308}', x'03');
+                """)
+        let before = bytes(scratch.store)
+        // Under another key nothing happens.
+        write([UInt8](repeating: 0x12, count: 32), scratch.keyPath)
+        guard case .wrongKey = scratch.refusal() else {
+            Issue.record("opened")
+            return
+        }
+        #expect(bytes(scratch.store) == before)
+        write([UInt8](repeating: 0x11, count: 32), scratch.keyPath)
+        for isFirst in [true, false] {
+            try scratch.with { store in
+                #expect(store.hasAddedCodes == isFirst)
+                let contents = try store.load()
+                #expect(contents.policies.count == 2 && contents.devices.count == 1)
+                #expect(contents.conversations.map(\.latch) == [.gateway])
+                #expect(try store.records(.peer).map(\.value) == [[1, 2], [3]])
+                #expect(try store.record(.peer, name: "zo\0e\u{308}")?.value == [3])
+                #expect(try store.record(.network, name: "network")?.value == [])
+                let upgrades = try store.auditLog(limit: 9).filter { $0.action == "store.upgraded" }
+                #expect(upgrades.map(\.detail) == ["8 rows have authentication codes from now on"])
+            }
+        }
+        scratch.edit("UPDATE conversation SET latch = 0")
+        #expect(throws: StoreError.alteredRow("conversation")) { try scratch.with { _ = try $0.load() } }
+    }
 
     /// What waits in a store of version 4 goes on in the queue, and what has ended is still known.
     @Test func requestsOfVersionFourStandInTheQueue() throws {
@@ -201,7 +246,7 @@ import Testing
     /// `QueueTakeover` copies rows between the two, and a program that cannot read them has to refuse both.
     @Test func theStoreHasTheNewestVersionOfTheQueue() {
         #expect(Schema.queueTables == QueueTables.migrations.count, "a new version of the store's schema is needed")
-        #expect(Schema.known == 7, "if the queue's tables have changed as well: Schema.queueTables")
+        #expect(Schema.known == 8, "if the queue's tables have changed as well: Schema.queueTables")
     }
 
     /// So that each has a decision about its rows after a rollback, and a conformance check.

@@ -39,6 +39,12 @@ extension SQLiteStore {
         try pool.writeWithoutTransaction { try Int.fetchOne($0, sql: "SELECT count(*) FROM \(table)") ?? 0 }
     }
 
-    /// Runs SQL on the writer.
-    func execute(_ sql: String) throws { try pool.writeWithoutTransaction { try $0.execute(sql: sql) } }
+    /// Runs SQL on the writer, which may call `row_code`.
+    func execute(_ sql: String) throws {
+        try pool.writeWithoutTransaction { database in
+            database.add(function: authenticator.function)
+            defer { database.remove(function: authenticator.function) }
+            try database.execute(sql: sql)
+        }
+    }
 }
