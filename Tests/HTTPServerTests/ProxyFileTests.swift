@@ -1,0 +1,136 @@
+import Envelope
+import HTTPCodec
+import JSONGateway
+import NIOCore
+import Synchronization
+import TestKit
+import TestThreads
+import Testing
+import Vault
+
+/// Bodies that are sealed and opened while they pass, over sockets.
+@Suite struct ProxyFileTests {
+    private static let file: [UInt8] = {
+        var random = SeededGenerator(seed: 4)
+        return random.bytes(700_000)
+    }()
+
+    private static func key() -> SealedFile.Key {
+        let header = SealedFile.Header(key: MessageID(1), prefix: [1, 2, 3, 4, 5, 6, 7])
+        let bytes = [UInt8](repeating: 5, count: SealedFile.keySize)
+        return SealedFile.Key(
+            header, ContentKey(message: MessageID(1), digest: header.digest, expiresAt: .max, bytes: bytes))
+    }
+
+    /// Seals what is posted, and opens what is got: a range of it if the target has a number.
+    private static func script() -> @Sendable (ExchangeEvent) -> [ExchangeAction] {
+        let target = Mutex("")
+        return { event in
+            switch event {
+            case .request(let head) where head.method == "POST":
+                target.withLock { $0 = "" }
+                return [.sealRequest(head, SealedFile.Sealer(key(), SealedFile.Description(type: "a/b")))]
+            case .request(let head):
+                target.withLock { $0 = head.target }
+                return [.passRequest(head)]
+            case .response(let head):
+                if target.withLock({ $0.isEmpty }) { return [.passResponse(head)] }
+                return [.collectBeginning(count: SealedFile.beginningSize)]
+            case .responseBeginning:
+                if let first = target.withLock({ Int($0.dropFirst()) }) {
+                    let opener = SealedFile.Opener(key(), range: first..<first + 1000)
+                    return [.openResponse(ResponseHead(206), opener, length: 1000)]
+                }
+                let length = target.withLock { $0 == "/chunked" } ? nil : file.count
+                return [.openResponse(ResponseHead(200), SealedFile.Opener(key()), length: length)]
+            default: return []
+            }
+        }
+    }
+
+    /// Keeps what was posted, and returns it; one byte altered if that is asked for.
+    private static func backend(_ kept: @escaping @Sendable ([UInt8]?) -> [UInt8]) throws -> RawServer {
+        try RawServer { socket, _ in
+            while let head = try? socket.head() {
+                if head.hasPrefix("POST") {
+                    _ = kept(try socket.body(head))
+                    try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                    continue
+                }
+                var bytes = kept(nil)
+                if head.hasPrefix("GET /altered") { bytes[SealedFile.beginningSize + 300_000] ^= 1 }
+                if head.hasPrefix("GET /short") { bytes.removeLast(5) }
+                try socket.send("HTTP/1.1 200 OK\r\nContent-Length: \(bytes.count)\r\n\r\n")
+                try socket.send(bytes)
+            }
+        }
+    }
+
+    @Test func aFileIsSealedAndOpenedInPieces() async throws {
+        let stored = Mutex<[UInt8]>([])
+        let server = try Self.backend { bytes in
+            stored.withLock { stored in
+                if let bytes { stored = bytes }
+                return stored
+            }
+        }
+        let proxy = try await Proxy(to: server.port, script: Self.script())
+        let file = Self.file
+        try await blocking {
+            let client = try proxy.client()
+            for isChunked in [false, true] {
+                stored.withLock { $0 = [] }
+                if isChunked {
+                    try client.send("POST /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+                    for first in stride(from: 0, to: file.count, by: 99_991) {
+                        let piece = Array(file[first..<min(first + 99_991, file.count)])
+                        try client.send(String(piece.count, radix: 16) + "\r\n")
+                        try client.send(piece + Array("\r\n".utf8))
+                    }
+                    try client.send("0\r\n\r\n")
+                } else {
+                    try client.send("POST /f HTTP/1.1\r\nHost: x\r\nContent-Length: \(file.count)\r\n\r\n")
+                    try client.send(file)
+                }
+                #expect(try client.message().body == "ok")
+                #expect(stored.withLock { $0.count } == SealedFile.sealedSize(of: file.count))
+                for target in ["/whole", "/chunked"] {
+                    try client.send("GET \(target) HTTP/1.1\r\nHost: x\r\n\r\n")
+                    #expect(try client.body(client.head()) == file)
+                }
+            }
+            // After a range the rest of the file is not read, and the client's connection goes on.
+            for first in [0, 65_000, 699_000] {
+                try client.send("GET /\(first) HTTP/1.1\r\nHost: x\r\n\r\n")
+                #expect(try client.body(client.head()) == Array(file[first..<first + 1000]))
+            }
+            // What is damaged ends before the damage, visibly.
+            for target in ["/altered", "/short"] {
+                let other = try proxy.client()
+                try other.send("GET \(target) HTTP/1.1\r\nHost: x\r\n\r\n")
+                _ = try other.head()
+                let part = other.rest()
+                #expect(part.count < file.count && file.starts(with: part), "\(target)")
+            }
+        }
+        await proxy.stop()
+    }
+}
+
+extension RawSocket {
+    /// The bytes of a body after its head, with `Content-Length` or chunked.
+    fileprivate func body(_ head: String) throws -> [UInt8] {
+        for line in head.lowercased().split(separator: "\r\n") where line.hasPrefix("content-length:") {
+            return try read(Int(line.dropFirst("content-length:".count).drop { $0 == " " }) ?? 0)
+        }
+        var body: [UInt8] = []
+        while true {
+            let size = try read(until: "\r\n").dropLast()
+            guard let count = Int(size, radix: 16) else { throw RawError("chunk size \(size)") }
+            let chunk = try read(count)
+            _ = try read(2)
+            if count == 0 { return body }
+            body += chunk
+        }
+    }
+}
