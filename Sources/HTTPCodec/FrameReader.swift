@@ -36,6 +36,9 @@ package struct FrameReader: Sendable {
 
     package init(isMasked: Bool, limit: Int) { (self.isMasked, self.limit) = (isMasked, limit) }
 
+    /// Bytes of an unfinished message in fragments.
+    package var fragmentBytes: Int { fragments?.bytes.readableBytes ?? 0 }
+
     private struct Header {
         package var isFinal = false
         package var opcode: UInt8 = 0

@@ -22,11 +22,15 @@ protocol ExchangeClient: AnyObject {
     /// Sends the head of the backend's answer.
     func begin(_ head: ResponseHead, framing: BodyFraming)
     /// Sends a piece of the body.
-    func send(_ bytes: ByteBuffer)
+    ///
+    /// - Parameter room: released when the piece is written, or dropped; nil if it takes no room.
+    func send(_ bytes: ByteBuffer, room: ByteReservation?)
     /// Ends the body.
     func end(_ trailers: HeaderFields)
     /// Sends a complete answer of the gateway.
-    func respond(_ head: ResponseHead, _ body: ByteBuffer)
+    ///
+    /// - Parameter room: as for a piece of the body.
+    func respond(_ head: ResponseHead, _ body: ByteBuffer, room: ByteReservation?)
     /// Ends an incomplete answer, so that the client detects that it is incomplete.
     func abort()
     /// Sends no more requests of this client to the gateway: the deadline for the current one has passed.
@@ -39,6 +43,11 @@ protocol ExchangeClient: AnyObject {
     /// Renews the deadline after progress of the exchange.
     func touch()
     func exchangeEnded(_ ended: ExchangeRunner)
+}
+
+extension ExchangeClient {
+    func send(_ bytes: ByteBuffer) { send(bytes, room: nil) }
+    func respond(_ head: ResponseHead, _ body: ByteBuffer) { respond(head, body, room: nil) }
 }
 
 /// What the exchanges of one client's connection share. Confined to its event loop.

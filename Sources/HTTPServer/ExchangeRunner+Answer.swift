@@ -50,9 +50,13 @@ extension ExchangeRunner {
             take(.responseBeginning(answerBody))
         case .collecting(let limit):
             answerBody.writeImmutableBuffer(bytes)
-            guard answerBody.readableBytes > limit else { return }
+            guard answerBody.readableBytes <= limit else {
+                answer = .deciding
+                return take(.responseTooLong)
+            }
+            guard !reserveRoom(for: .answer) else { return }
             answer = .deciding
-            take(.responseTooLong)
+            take(.noRoom)
         case .none, .deciding, .over: break
         }
     }
@@ -90,8 +94,15 @@ extension ExchangeRunner {
 
     /// Forwards what was collected of the answer, and the rest as it comes.
     private func passOn() {
-        if answerBody.readableBytes > 0 { pass(answerBody) }
+        let collected = answerBody
         answerBody = ByteBuffer()
+        if collected.readableBytes > 0 {
+            if opener == nil {
+                client.send(collected, room: passOnRoom(for: collected.readableBytes))
+            } else {
+                pass(collected)
+            }
+        }
         guard case .passing = answer, !isCancelled else { return }
         if let upstream { return upstream.resume() }
         // The whole answer was collected, and its connection released.
@@ -163,7 +174,7 @@ extension ExchangeRunner {
 
     package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
         guard !hasBegunAnswer else { return client.abort() }
-        client.respond(head, body)
+        client.respond(head, body, room: passOnRoom(for: body.readableBytes))
         finish()
     }
 

@@ -41,6 +41,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     /// The collected bytes of the request's body: the whole body, or its beginning.
     package var requestBody = ByteBuffer()
     var answerBody = ByteBuffer()
+    /// The place of both bodies in the budget. The exchange releases it at its end, or passes it on with the answer.
+    private var room: ByteReservation?
     package var response: ReceivedResponse?
     var isAnswerWhole = false
     var reportsAnswer = true
@@ -90,7 +92,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             next += 1
             var actions: [ExchangeAction] = []
             machine.take(event, at: services.clock(), &actions)
-            if actions.isEmpty, case .upstreamFailed = event, !hasBegunAnswer { fail(failure) }
+            if actions.isEmpty, !hasBegunAnswer {
+                if case .upstreamFailed = event { fail(failure) }
+                if case .noRoom = event { fail(.noRoom) }
+            }
             for action in actions where !isOver { perform(action) }
         }
         events.removeAll(keepingCapacity: true)
@@ -175,6 +180,38 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         upstream = nil
         wake?.cancel()
         lookups?.cancel()
+        releaseRoom()
+    }
+
+    // MARK: The budget
+
+    /// Reserves room for the collected bytes.
+    ///
+    /// - Returns: false if there is none; the bytes count all the same, until they are dropped.
+    func reserveRoom(for use: ByteBudget.Use) -> Bool {
+        let room = room ?? services.budget.reservation()
+        self.room = room
+        let count = requestBody.readableBytes + answerBody.readableBytes
+        if room.resize(to: count, for: use) { return true }
+        room.set(count)
+        return false
+    }
+
+    /// Drops the collected bytes, which are passed to the client or needed no more.
+    ///
+    /// - Parameter count: bytes that are passed to the client.
+    /// - Returns: the room for these, which the client releases when it has them; nil if there is none to release.
+    func passOnRoom(for count: Int) -> ByteReservation? {
+        (requestBody, answerBody) = (ByteBuffer(), ByteBuffer())
+        defer { room = nil }
+        room?.set(count)
+        return room
+    }
+
+    private func releaseRoom() {
+        (requestBody, answerBody) = (ByteBuffer(), ByteBuffer())
+        room?.release()
+        room = nil
     }
 
     // MARK: The request
@@ -202,9 +239,13 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             writeBody(bytes)
         case .collecting(let limit):
             requestBody.writeImmutableBuffer(bytes)
-            guard requestBody.readableBytes > limit else { return }
+            guard requestBody.readableBytes <= limit else {
+                request = .undecided
+                return take(.requestTooLong)
+            }
+            guard !reserveRoom(for: .request) else { return }
             request = .undecided
-            take(.requestTooLong)
+            take(.noRoom)
         case .undecided: break
         }
     }
@@ -275,6 +316,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         upstream = nil
         (answer, response, isAnswerWhole) = (.none, nil, false)
         answerBody = ByteBuffer()
+        room?.set(requestBody.readableBytes)
         outgoing = (head, body)
         origin.pool.lease(self, isFresh: false)
     }
@@ -376,6 +418,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         inbox.close()
         lookups?.cancel()
         outgoing = nil
+        releaseRoom()
         origin.pool.withdraw(self)
         releaseUpstream()
     }

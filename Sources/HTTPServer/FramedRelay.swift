@@ -1,4 +1,7 @@
 // Relays a WebSocket whose messages the gateway inspects. Control frames keep the order of their side.
+//
+// What is held of messages counts in the budget, and so does a long message until its receiver has taken it. A relay
+// without room ends with 1013, and one whose sender leaves a message unfinished with 1008.
 
 import HTTPCodec
 import JSONGateway
@@ -24,6 +27,11 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var isOver = false
     private var masks = SystemRandomNumberGenerator()
     private var ending: Scheduled<Void>?
+    /// The place in the budget of what is held.
+    private let room: ByteReservation
+    /// When a side must have sent more of its unfinished message.
+    private var partDeadlines = (client: NIODeadline.distantFuture, backend: NIODeadline.distantFuture)
+    private var partTimer = LazyTimer()
 
     init(
         _ socketMachine: WebSocketMachine, upstream: UpstreamConnection, connection: HTTPConnection,
@@ -33,6 +41,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         self.upstream = upstream
         self.connection = connection
         lookups = Lookups(connection.origin)
+        room = connection.services.budget.reservation()
         inbox = ended.inbox
         inbox.target = self
         if socketMachine.isLoggedIn { inbox.listen(to: socketMachine.account) }
@@ -97,6 +106,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         if pending == 0 { sendHeldClose() }
         pumpClient()
         pumpBackend()
+        countHeld()
         flushBoth()
         readClient()
         upstream.readMore()
@@ -152,15 +162,63 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private func toBackend(_ message: WebSocketMessage) {
         var bytes = connection.origin.scratch()
         bytes.write(message, mask: masks.next())
-        upstream.write(bytes)
+        upstream.write(bytes, room: roomUntilWritten(bytes))
         connection.origin.giveBack(&bytes)
     }
 
     private func toClient(_ message: WebSocketMessage) {
         var bytes = connection.origin.scratch()
         bytes.write(message, mask: nil)
-        connection.write(bytes)
+        connection.write(bytes, room: roomUntilWritten(bytes))
         connection.origin.giveBack(&bytes)
+    }
+
+    // MARK: The budget
+
+    /// Reserves room for a message that its receiver may not take at once; nil if every connection may hold as much.
+    private func roomUntilWritten(_ bytes: ByteBuffer) -> ByteReservation? {
+        guard bytes.readableBytes > connection.limits.window else { return nil }
+        let room = connection.services.budget.reservation()
+        room.set(bytes.readableBytes)
+        return room
+    }
+
+    /// Bytes of messages that have not arrived whole, or that the relay does not look at yet.
+    private var clientParts: Int { clientBytes.readableBytes + clientReader.fragmentBytes }
+    private var backendParts: Int { backendBytes.readableBytes + backendReader.fragmentBytes }
+
+    /// Reserves room for what is held. Ends the relay if there is none.
+    private func countHeld() {
+        guard !isOver else { return }
+        let count = clientParts + backendParts + socketMachine.waitingBytes
+        if count != room.count, !room.resize(to: count, for: .webSocket) {
+            return closeBoth(1013, ExchangeRefusal.noRoomWords)
+        }
+        if clientParts == 0 { partDeadlines.client = .distantFuture }
+        if backendParts == 0 { partDeadlines.backend = .distantFuture }
+        armPartTimer()
+    }
+
+    private var isClientRead: Bool { !hasClosed.client && !isCongested && upstream.isWritable && connection.isWritable }
+
+    private func armPartTimer() {
+        let deadline = min(partDeadlines.client, partDeadlines.backend)
+        guard deadline < .distantFuture else { return }
+        partTimer.arm(deadline, on: connection.eventLoop) { [weak self] in self?.checkParts() }
+    }
+
+    /// Ends the relay if a side has left a message unfinished although it is read.
+    private func checkParts() {
+        partTimer.hasFired()
+        guard !isOver else { return }
+        let now = NIODeadline.now()
+        if partDeadlines.client <= now && isClientRead || partDeadlines.backend <= now && readsAnswer {
+            return closeBoth(1008, "The rest of a message has not come in time.")
+        }
+        let later = now + connection.limits.stall
+        if partDeadlines.client <= now { partDeadlines.client = later }
+        if partDeadlines.backend <= now { partDeadlines.backend = later }
+        armPartTimer()
     }
 
     private func sendHeldClose() {
@@ -208,6 +266,10 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         ending?.cancel()
         inbox.close()
         lookups.cancel()
+        partTimer.cancel()
+        (clientBytes, backendBytes) = (ByteBuffer(), ByteBuffer())
+        (clientReader, backendReader) = (FrameReader(isMasked: true, limit: 0), FrameReader(isMasked: false, limit: 0))
+        room.release()
     }
 
     // MARK: The client
@@ -216,6 +278,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         guard !isOver else { return }
         clientBytes.append(arrived: bytes)
         pumpClient()
+        if clientParts > 0 { partDeadlines.client = .now() + connection.limits.stall }
+        countHeld()
     }
 
     func clientReadComplete() {
@@ -224,9 +288,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     }
 
     private func readClient() {
-        if isOver || (!hasClosed.client && !isCongested && upstream.isWritable && connection.isWritable) {
-            connection.channel.read()
-        }
+        if isOver || isClientRead { connection.channel.read() }
     }
 
     func clientIsWritable() {
@@ -263,6 +325,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         guard !isOver else { return }
         backendBytes.append(arrived: bytes)
         pumpBackend()
+        if backendParts > 0 { partDeadlines.backend = .now() + connection.limits.stall }
+        countHeld()
     }
 
     package func upstreamReadComplete() { flushBoth() }

@@ -42,6 +42,8 @@ final class HTTP2Stream: ExchangeClient {
     private var held: ByteBuffer?
     /// Bytes of the answer that wait in NIOHTTP2 for the client's window or its socket.
     private var unwritten = 0
+    /// The place of these bytes in the budget, if they were collected.
+    private var room: ByteReservation?
     private var isFull = false
     private var isProcessing = false
     private var isReset = false
@@ -165,9 +167,22 @@ final class HTTP2Stream: ExchangeClient {
         write(Forwarding.response(head, isChunked: false), isEnd: framing == .none)
     }
 
-    func send(_ bytes: ByteBuffer) {
+    func send(_ bytes: ByteBuffer, room: ByteReservation?) {
         writeHeld(isEnd: false)
         held = bytes
+        keep(room)
+    }
+
+    /// Keeps the room of an answer until it is written, or dropped.
+    private func keep(_ room: ByteReservation?) {
+        guard let room else { return }
+        self.room = room
+        if isClosed || isReset { releaseRoom() }
+    }
+
+    private func releaseRoom() {
+        room?.release()
+        room = nil
     }
 
     func end(_ trailers: HeaderFields) {
@@ -179,14 +194,15 @@ final class HTTP2Stream: ExchangeClient {
         write(headers, isEnd: true)
     }
 
-    func respond(_ head: ResponseHead, _ body: ByteBuffer) {
+    func respond(_ head: ResponseHead, _ body: ByteBuffer, room: ByteReservation?) {
         origin.services.meters.answered(head.status)
         let head = head.complete(with: body)
         let isEmpty = head.hasNoBody || request.isToHead || body.readableBytes == 0
         answer = .begun
         write(head, isEnd: isEmpty)
-        guard !isEmpty else { return }
+        guard !isEmpty else { return room?.release() ?? () }
         held = body
+        keep(room)
         writeHeld(isEnd: true)
     }
 
@@ -233,6 +249,8 @@ final class HTTP2Stream: ExchangeClient {
         unwritten -= count
         if count > 0 { touch() }
         if isEnd { answer = .written }
+        // What is left is not more than what every stream may hold.
+        if room != nil, held == nil, unwritten <= limits.window { releaseRoom() }
         if isFull, unwritten <= limits.window / 2 {
             isFull = false
             connection.hasProgressed(self)
@@ -292,6 +310,7 @@ final class HTTP2Stream: ExchangeClient {
         guard !isClosed, !isReset else { return }
         isReset = true
         (held, body, bodyEnd) = (nil, ByteBuffer(), nil)
+        releaseRoom()
         exchange?.cancel()
         exchange = nil
         connection.write(.rstStream(code), on: id)
@@ -302,6 +321,7 @@ final class HTTP2Stream: ExchangeClient {
     func closed() {
         isClosed = true
         held = nil
+        releaseRoom()
         deadline = .distantFuture
         switch answer {
         case .pending, .begun:

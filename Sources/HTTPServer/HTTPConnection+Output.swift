@@ -33,15 +33,18 @@ extension HTTPConnection {
     }
 
     /// Writes bytes unchanged.
-    package func write(_ bytes: ByteBuffer) {
-        if bytes.readableBytes <= Self.copied {
+    ///
+    /// - Parameter room: released when they are written, or dropped with the connection.
+    package func write(_ bytes: ByteBuffer, room: ByteReservation? = nil) {
+        guard bytes.readableBytes > Self.copied else {
             prepare()
             output.writeImmutableBuffer(bytes)
-        } else {
-            emit()
-            channel.write(bytes, promise: nil)
-            needsFlush = true
+            room?.release()
+            return
         }
+        emit()
+        channel.write(bytes, promise: room?.released(on: eventLoop))
+        needsFlush = true
     }
 
     /// Writes a head unchanged.
@@ -63,11 +66,11 @@ extension HTTPConnection {
         write(head)
     }
 
-    package func send(_ bytes: ByteBuffer) {
-        guard sendsChunks else { return write(bytes) }
+    package func send(_ bytes: ByteBuffer, room: ByteReservation?) {
+        guard sendsChunks else { return write(bytes, room: room) }
         prepare()
         output.writeChunkLine(bytes.readableBytes)
-        write(bytes)
+        write(bytes, room: room)
         prepare()
         output.writeStaticString("\r\n")
     }
@@ -78,12 +81,13 @@ extension HTTPConnection {
         output.writeLastChunk(trailers)
     }
 
-    package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
+    package func respond(_ head: ResponseHead, _ body: ByteBuffer, room: ByteReservation?) {
         services.meters.answered(head.status)
         var head = head.complete(with: body)
         addConnection(&head, isOwnAnswer: true)
         write(head)
-        if !head.hasNoBody, exchange?.received.head.method != "HEAD" { write(body) }
+        guard !head.hasNoBody, exchange?.received.head.method != "HEAD" else { return room?.release() ?? () }
+        write(body, room: room)
     }
 
     private func addConnection(_ head: inout ResponseHead, isOwnAnswer: Bool) {

@@ -34,12 +34,15 @@ package struct HTTPServices: Sendable {
     package var upstream: @Sendable () -> UpstreamOptions
     package var limits = HTTPLimits()
     package var meters = HTTPMeters()
+    /// The memory for all bodies that are collected.
+    package var budget: ByteBudget
 
     package init(
-        environment: JSONEnvironment, clock: @escaping @Sendable () -> Timestamp,
+        environment: JSONEnvironment, budget: ByteBudget, clock: @escaping @Sendable () -> Timestamp,
         downstream: @escaping @Sendable () -> DownstreamOptions, upstream: @escaping @Sendable () -> UpstreamOptions
     ) {
         self.environment = environment
+        self.budget = budget
         self.clock = clock
         self.downstream = downstream
         self.upstream = upstream

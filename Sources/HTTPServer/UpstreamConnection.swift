@@ -127,8 +127,9 @@ final class UpstreamConnection: ChannelInboundHandler {
         readMore()
     }
 
-    package func write(_ bytes: ByteBuffer) {
-        channel?.write(bytes, promise: nil)
+    /// - Parameter room: released when the bytes are written, or dropped with the connection.
+    package func write(_ bytes: ByteBuffer, room: ByteReservation? = nil) {
+        channel?.write(bytes, promise: room?.released(on: channel?.eventLoop))
         needsFlush = true
     }
 

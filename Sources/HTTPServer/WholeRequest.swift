@@ -22,6 +22,8 @@ final class WholeRequest: UpstreamUser {
         /// Maximum bytes of the answer's body that are kept.
         var limit: Int
         /// Whether a longer answer is cut; if false, it is a failure.
+        ///
+        /// If it is cut, it is also collected without room in the budget: the write that it answers is done.
         var cuts: Bool
         /// Whether the request waits for a connection if there are too many.
         var waits: Bool
@@ -37,6 +39,9 @@ final class WholeRequest: UpstreamUser {
     /// The answer is longer than the limit.
     struct TooLong: Error {}
 
+    /// There is no room in the budget for the answer.
+    struct NoRoom: Error {}
+
     /// Why a request was not sent: no byte of it has reached the backend.
     struct Unsent: Error { let cause: any Error }
 
@@ -48,6 +53,7 @@ final class WholeRequest: UpstreamUser {
     private var upstream: UpstreamConnection?
     private var response: ResponseHead?
     private var received = ByteBuffer()
+    private let room: ByteReservation
     private var isSent = false
     private var hasRetried = false
     private var timer: Scheduled<Void>?
@@ -59,6 +65,7 @@ final class WholeRequest: UpstreamUser {
         eventLoop: any EventLoop, done: @escaping (WholeRequest, Result<WholeAnswer, any Error>) -> Void
     ) {
         (self.head, self.body, self.rules, self.pool, self.done) = (head, body, rules, pool, done)
+        room = pool.services.budget.reservation()
         timer = eventLoop.assumeIsolated().scheduleTask(in: rules.timeout) {
             self.fail(self.isSent ? UpstreamError.timeout : Unsent(cause: UpstreamError.noFreeConnection))
         }
@@ -72,6 +79,7 @@ final class WholeRequest: UpstreamUser {
         pool.withdraw(self)
         upstream?.close()
         upstream = nil
+        room.release()
     }
 
     private func finish(_ result: Result<WholeAnswer, any Error>) {
@@ -80,6 +88,7 @@ final class WholeRequest: UpstreamUser {
         timer?.cancel()
         pool.withdraw(self)
         done(self, result)
+        room.release()
     }
 
     private func fail(_ error: any Error) {
@@ -118,13 +127,17 @@ final class WholeRequest: UpstreamUser {
     }
 
     package func answered(_ bytes: ByteBuffer) {
-        let room = rules.limit - received.readableBytes
-        guard bytes.readableBytes > room else {
+        let rest = rules.limit - received.readableBytes
+        guard bytes.readableBytes > rest else {
             received.writeImmutableBuffer(bytes)
+            if !room.resize(to: received.readableBytes, for: .lookup) {
+                guard rules.cuts else { return fail(NoRoom()) }
+                room.set(received.readableBytes)
+            }
             return
         }
         guard rules.cuts, let response else { return fail(TooLong()) }
-        received.writeBytes(bytes.readableBytesView.prefix(room))
+        received.writeBytes(bytes.readableBytesView.prefix(rest))
         // The rest is not read, so the connection cannot be used again.
         upstream?.close()
         upstream = nil

@@ -35,6 +35,15 @@ extension ConfigurationKey {
             + "notified over an open WebSocket, if there is one."
     ) { .one($0.queueRequestAge.seconds.plain) }
 
+    static let limitCollected = ConfigurationKey(
+        "limits.collected_bytes", .whole(1_048_576...1_099_511_627_776), standard: .one("536870912"),
+        reason: "For a backend that speaks HTTP: the memory for all bodies that the gateway collects at one time, in "
+            + "bytes: requests to seal, answers to open, and messages over WebSockets. Without room a request is "
+            + "answered with 503, and a WebSocket is closed with 1013. The default has room for eight answers of the "
+            + "largest size, or two thousand messages of the largest size; allow three times as much memory for the "
+            + "program. At least limits.answer_bytes."
+    ) { one($0.limits.collectedBytes) }
+
     static let limitRelays = ConfigurationKey(
         "limits.relays_per_account", .whole(0...10_000), standard: .one("16"),
         reason: "For a backend that speaks HTTP: the number of connections of one account that the gateway relays "

@@ -17,6 +17,8 @@ extension PawlConfiguration {
         package var heldLines: Int
         /// The largest answer of an HTTP backend whose messages are opened, in bytes.
         package var answerBytes: Int
+        /// The memory for all bodies that an HTTP gateway collects at one time, in bytes.
+        package var collectedBytes: Int
         /// Relays between devices of one account at the same time; 0 turns relays off.
         package var relaysPerAccount: Int
         /// Bytes in a second that a device may send over one relay.

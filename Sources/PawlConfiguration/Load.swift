@@ -122,9 +122,21 @@ extension PawlConfiguration.Limits {
         self.evidenceRows = reading.whole(.limitEvidence)
         self.heldLines = reading.whole(.limitHeld)
         self.answerBytes = reading.whole(.limitAnswer)
+        self.collectedBytes = reading.whole(.limitCollected)
         self.relaysPerAccount = reading.whole(.limitRelays)
         self.relayBytesPerSecond = reading.whole(.limitRelayRate)
         self.relayIdle = reading.seconds(.limitRelayIdle)
+        self.checkAnswer(&reading)
+    }
+}
+
+extension PawlConfiguration.Limits {
+    /// One answer of the largest size must have room.
+    private func checkAnswer(_ reading: inout ConfigurationReading) {
+        guard reading.isSound(.limitAnswer, .limitCollected), self.collectedBytes < self.answerBytes else { return }
+        reading.conflict(
+            "\(reading.place(of: .limitCollected)) is \(self.collectedBytes), less than limits.answer_bytes "
+                + "(\(self.answerBytes)): no answer of that size could be opened")
     }
 }
 

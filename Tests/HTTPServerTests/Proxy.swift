@@ -54,7 +54,7 @@ final class Proxy: Sendable {
         let up = UpstreamOptions(
             host: "127.0.0.1", port: backend, tls: upstreamTLS, serverName: serverName, connectTimeout: .seconds(10))
         var services = HTTPServices(
-            environment: environment,
+            environment: environment, budget: ByteBudget(limit: 512 << 20),
             clock: { Timestamp(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) }, downstream: { down },
             upstream: { up })
         adjust(&services)

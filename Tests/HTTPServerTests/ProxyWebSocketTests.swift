@@ -49,7 +49,7 @@ import Testing
         #expect(try client.head() == seen)
     }
 
-    private static func frame(_ opcode: UInt8, _ payload: [UInt8], isFinal: Bool = true, mask: [UInt8]? = [1, 2, 3, 4])
+    static func frame(_ opcode: UInt8, _ payload: [UInt8], isFinal: Bool = true, mask: [UInt8]? = [1, 2, 3, 4])
         -> [UInt8]
     {
         var bytes: [UInt8] = [(isFinal ? 0x80 : 0) | opcode]
@@ -66,7 +66,7 @@ import Testing
     }
 
     /// Reads one frame and takes its mask off.
-    private static func read(_ socket: RawSocket) throws -> (opcode: UInt8, payload: [UInt8], isMasked: Bool) {
+    static func read(_ socket: RawSocket) throws -> (opcode: UInt8, payload: [UInt8], isMasked: Bool) {
         let head = try socket.read(2)
         var length = Int(head[1] & 0x7F)
         if length >= 126 {

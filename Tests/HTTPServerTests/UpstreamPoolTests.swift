@@ -62,7 +62,8 @@ import Testing
                 host: "127.0.0.1", port: server.port, serverName: "localhost", connectTimeout: .seconds(10))
             let downstream = DownstreamOptions(listeners: [], connectionLimit: 200)
             var services = HTTPServices(
-                environment: environment, clock: { Timestamp(monotonic: 0, wall: 0) }, downstream: { downstream },
+                environment: environment, budget: ByteBudget(limit: 1 << 20),
+                clock: { Timestamp(monotonic: 0, wall: 0) }, downstream: { downstream },
                 upstream: { upstream })
             services.limits.upstreamConnections = limit
             pool = UpstreamPool(services: services, eventLoop: group.next())

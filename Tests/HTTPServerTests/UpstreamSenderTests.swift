@@ -37,7 +37,7 @@ import Testing
             let upstream = UpstreamOptions(
                 host: "127.0.0.1", port: backend, serverName: "localhost", connectTimeout: .seconds(10))
             var services = HTTPServices(
-                environment: environment,
+                environment: environment, budget: ByteBudget(limit: 512 << 20),
                 clock: { Timestamp(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) },
                 downstream: { downstream }, upstream: { upstream })
             services.meters = meters

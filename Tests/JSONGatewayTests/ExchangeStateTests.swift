@@ -16,7 +16,7 @@ import Vault
 
     /// The kinds of events, some of them twice because their data decides.
     enum Kind: String, CaseIterable {
-        case request, body, bodyTooLong, answer, answerBody, answerTooLong, upstreamFailed
+        case request, body, bodyTooLong, answer, answerBody, answerTooLong, noRoom, upstreamFailed
         case account, noAccount, members, noMembers, place, noPlace
         case newWrite, knownWrite, queued, notQueued, opened, otherOpened, challenge, mail
         case outcome, dropped, woken, relayMet, relayRefused
@@ -59,6 +59,7 @@ import Vault
             case .answer: return .response(json)
             case .answerBody: return .responseBody(ByteBuffer(string: #"{"messages":[]}"#))
             case .answerTooLong: return .responseTooLong
+            case .noRoom: return .noRoom
             case .upstreamFailed: return .upstreamFailed
             case .account: return .found(.account, json, ByteBuffer(string: #"{"id":"alice"}"#))
             case .noAccount: return .notFound(.account)
@@ -185,12 +186,14 @@ import Vault
     private static let transitions: [Stage: [Kind: Stage]] = [
         .beginning: [.request: .identifying, .upstreamFailed: .over],
         .identifying: [.account: .forwarding, .noAccount: .passed, .upstreamFailed: .over],
-        .collectingCall: [.body: .calling, .bodyTooLong: .over, .upstreamFailed: .over],
+        .collectingCall: [.body: .calling, .bodyTooLong: .over, .noRoom: .over, .upstreamFailed: .over],
         .calling: [.challenge: .over, .upstreamFailed: .over],
         .waitingForMail: [.woken: .over, .upstreamFailed: .over],
         .waitingForRelay: [.woken: .over, .relayMet: .over, .relayRefused: .over, .upstreamFailed: .over],
         .findingConversation: [.place: .collecting, .noPlace: .collecting, .upstreamFailed: .over],
-        .collecting: [.body: .askingMembers, .bodyTooLong: .askingMembers, .upstreamFailed: .over],
+        .collecting: [
+            .body: .askingMembers, .bodyTooLong: .askingMembers, .noRoom: .over, .upstreamFailed: .over,
+        ],
         .findingWrite: [.newWrite: .askingMembers, .knownWrite: .awaitingOutcome, .upstreamFailed: .over],
         .askingMembers: [.members: .awaitingOutcome, .noMembers: .awaitingOutcome, .upstreamFailed: .over],
         // An earlier write that is lost has an outcome and no local id.
@@ -201,7 +204,7 @@ import Vault
             .upstreamFailed: .over,
         ],
         .forwarding: [.answer: .collectingAnswer, .upstreamFailed: .over],
-        .collectingAnswer: [.answerBody: .over, .answerTooLong: .over, .upstreamFailed: .over],
+        .collectingAnswer: [.answerBody: .over, .answerTooLong: .over, .noRoom: .over, .upstreamFailed: .over],
         // The patience with a write may end while its answer is opened: a late event without effect.
         .opening: [.opened: .over, .woken: .opening, .upstreamFailed: .over],
         .sealingFile: [.fileKey: .forwarding, .noFileKey: .over, .upstreamFailed: .over],
@@ -234,6 +237,18 @@ import Vault
                 #expect(answers == (stage.isAnswered ? [] : [500]), "\(stage) \(kind)")
             }
         }
+    }
+
+    /// Whatever is collected, its client learns that it may try again.
+    @Test(arguments: [Stage.collectingCall, .collecting, .collectingAnswer])
+    func whatHasNoRoomIsRefusedForTheMoment(stage: Stage) throws {
+        var reached = try Self.reach(stage)
+        guard case .respond(let head, let body)? = reached.take(.noRoom).last else {
+            Issue.record("no answer")
+            return
+        }
+        #expect(head.status == 503 && head.headers["Retry-After"] == ["5"])
+        #expect(String(buffer: body).contains("pawl_no_room"))
     }
 
     /// What is reported names the event and the state, and no data.

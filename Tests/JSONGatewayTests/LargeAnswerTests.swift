@@ -60,6 +60,22 @@ import Testing
         #expect(answer.status == 502)
     }
 
+    /// A reader for whom nothing is sealed needs no memory of the gateway.
+    @Test func passWithoutRoomWhereNothingIsSealed() throws {
+        let world = try world(.observe, accounts: ["bob": .hosted])
+        for isSealed in [false, true] {
+            var steps = ExchangeSteps(world)
+            _ = steps.begin("GET", "/c/pair?since=1")
+            _ = steps.take(.response(ResponseHead(200, headers: ["Content-Type": "application/json"])))
+            if isSealed { world.send("POST", "/c/pair", as: "t-bob", #"{"id":"2","text":"sealed"}"#) }
+            switch steps.take(.noRoom).last {
+            case .passResponse?: #expect(!isSealed)
+            case .respond(let answer, _)?: #expect(isSealed && answer.status == 503)
+            default: Issue.record("no answer")
+            }
+        }
+    }
+
     @Test func areRefusedOnceSomethingIsSealedAndOpenedUnderALargerLimit() throws {
         let world = try world(.observe, accounts: ["alice": .hosted])
         world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"sealed"}"#)

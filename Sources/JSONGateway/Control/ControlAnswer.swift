@@ -40,6 +40,8 @@ package struct ControlAnswer: Equatable, Sendable {
         case noUpgrade
         /// The other device has not come to the relay.
         case notMet
+        /// The gateway collects too much for its clients at present.
+        case noRoom
         case refused(String)
 
         /// The HTTP status. RFC 9110 section 15.
@@ -53,7 +55,7 @@ package struct ControlAnswer: Equatable, Sendable {
             case .malformed: 400
             case .tooLong: 413
             case .tooMany, .full: 429
-            case .notStored: 503
+            case .notStored, .noRoom: 503
             case .noUpgrade: 426
             case .notMet: 504
             case .noChallenge, .refused, .unknownDevices, .otherDevice, .outOfOrder: 409
@@ -83,6 +85,7 @@ package struct ControlAnswer: Equatable, Sendable {
             case .notStored: "pawl_not_stored"
             case .noUpgrade: "pawl_no_upgrade"
             case .notMet: "pawl_not_met"
+            case .noRoom: "pawl_no_room"
             case .refused: "pawl_refused"
             }
         }
@@ -112,6 +115,7 @@ package struct ControlAnswer: Equatable, Sendable {
             case .notStored: "The gateway could not store it. Try again later."
             case .noUpgrade: "Ask for a relay with Connection: Upgrade and Upgrade: pawl-relay, over HTTP/1.1."
             case .notMet: "The other device has not come. Try again later."
+            case .noRoom: ExchangeRefusal.noRoomWords
             case .refused(let reason): "Not done: \(reason)."
             }
         }

@@ -23,6 +23,8 @@ package enum ExchangeEvent: Sendable {
     case responseTooLong
     /// The beginning of the answer's body, after ``ExchangeAction/collectBeginning(count:)``. Shorter only if it is the whole body.
     case responseBeginning(ByteBuffer)
+    /// The memory for collected bodies is used up. The body that is being collected is not complete.
+    case noRoom
     /// The backend is unreachable, or has failed before its answer was forwarded.
     case upstreamFailed
     /// The backend's answer to a lookup.
@@ -53,6 +55,7 @@ extension ExchangeEvent {
         case .responseBody: "responseBody"
         case .responseTooLong: "responseTooLong"
         case .responseBeginning: "responseBeginning"
+        case .noRoom: "noRoom"
         case .upstreamFailed: "upstreamFailed"
         case .found(let id, _, _): "found(\(id))"
         case .notFound(let id): "notFound(\(id))"

@@ -42,6 +42,8 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
     case fileForgotten
     /// A sealed file was altered, or sealed by another gateway or a newer version.
     case fileUnreadable
+    /// The gateway collects too much for its clients at present.
+    case noRoom
     /// A defect of the gateway: an event came that its state cannot have.
     case unexpected
 
@@ -53,6 +55,10 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
             }
     }
 
+    /// In the words for people that a WebSocket and a call of the gateway use too.
+    package static let noRoomWords =
+        "The gateway is busy with too many long messages at present. Try again in a few seconds."
+
     /// One refusal of each code.
     static let all: [ExchangeRefusal] =
         Refusal.allCases.map { .refused($0) } + [
@@ -60,7 +66,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
             .backendUnreachable,
             .notStored, .notQueued(.full), .notQueued(.unknownReference), .notQueued(.unavailable), .stillWaiting,
             .dropped, .failed(""), .answerTooLong, .answerUnreadable,
-            .fileForgotten, .fileUnreadable, .unexpected,
+            .fileForgotten, .fileUnreadable, .noRoom, .unexpected,
         ]
 
     /// The HTTP status; nil if the mapping's ``RefusalForm`` decides. RFC 9110 section 15.
@@ -72,7 +78,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .otherDevice: 409
         case .notLoggedIn, .loginRejected: 401
         case .backendUnreachable, .failed, .answerTooLong, .answerUnreadable, .fileUnreadable: 502
-        case .notStored, .notQueued(.unavailable): 503
+        case .notStored, .notQueued(.unavailable), .noRoom: 503
         case .notQueued(.full): 429
         case .notQueued(.unknownReference): 404
         case .stillWaiting: 504
@@ -104,6 +110,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .answerUnreadable: "pawl_answer_unreadable"
         case .fileForgotten: "pawl_file_forgotten"
         case .fileUnreadable: "pawl_file_unreadable"
+        case .noRoom: "pawl_no_room"
         case .unexpected: "pawl_defect"
         }
     }
@@ -147,6 +154,7 @@ package enum ExchangeRefusal: Error, Sendable, Equatable {
         case .fileUnreadable:
             "This file is encrypted, and the gateway cannot open it: it was altered, or encrypted by another gateway. Ask "
                 + "the sender to send it again."
+        case .noRoom: Self.noRoomWords
         case .unexpected: "The gateway has made a mistake with this request. Try again, and tell your operator."
         }
     }
@@ -172,7 +180,8 @@ extension Tally {
         case .kind, .noRoute: add(TallyKind(.verb))
         case .notStored, .notQueued, .failed: add(.failed)
         case .tooLong, .longerThan, .otherDevice, .unreadable, .notLoggedIn, .loginRejected, .backendUnreachable,
-            .stillWaiting, .dropped, .answerTooLong, .answerUnreadable, .fileForgotten, .fileUnreadable, .unexpected:
+            .stillWaiting, .dropped, .answerTooLong, .answerUnreadable, .fileForgotten, .fileUnreadable, .noRoom,
+            .unexpected:
             break
         }
     }

@@ -15,6 +15,8 @@ package enum GatewayFault: Equatable, Sendable {
     case upstreamTimeout
     /// Too many connections, or the gateway is being shut down.
     case unavailable(String)
+    /// There is no memory for the body at present.
+    case noRoom
 
     package var status: Int {
         switch self {
@@ -23,7 +25,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .requestTooLong: 413
         case .upstreamUnreachable: 502
         case .upstreamTimeout: 504
-        case .unavailable: 503
+        case .unavailable, .noRoom: 503
         }
     }
 
@@ -36,6 +38,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .upstreamUnreachable: "PAWL_BAD_GATEWAY"
         case .upstreamTimeout: "PAWL_GATEWAY_TIMEOUT"
         case .unavailable: "PAWL_UNAVAILABLE"
+        case .noRoom: "PAWL_NO_ROOM"
         }
     }
 
@@ -48,6 +51,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .upstreamUnreachable: "The chat server cannot be reached through the gateway. Try again later."
         case .upstreamTimeout: "The chat server did not answer in time. Try again later."
         case .unavailable(let reason): reason
+        case .noRoom: ExchangeRefusal.noRoomWords
         }
     }
 
@@ -71,7 +75,7 @@ package enum GatewayFault: Equatable, Sendable {
     /// Whether the backend has not answered, or was not asked.
     private var isOutage: Bool {
         switch self {
-        case .upstreamUnreachable, .upstreamTimeout, .unavailable: true
+        case .upstreamUnreachable, .upstreamTimeout, .unavailable, .noRoom: true
         case .message, .requestTimeout, .requestTooLong: false
         }
     }
@@ -79,7 +83,7 @@ package enum GatewayFault: Equatable, Sendable {
     /// One fault of each code.
     static let all: [GatewayFault] = [
         .message(.malformed), .requestTimeout, .requestTooLong, .upstreamUnreachable, .upstreamTimeout,
-        .unavailable(""),
+        .unavailable(""), .noRoom,
     ]
 
     private static let words = [

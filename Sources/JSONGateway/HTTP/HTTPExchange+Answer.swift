@@ -43,10 +43,12 @@ extension HTTPExchange {
         return .over
     }
 
-    /// Handles an answer that exceeds ``JSONEnvironment/Settings/answerLimit``.
-    func answerIsTooLong(_ answer: ReadAnswer, _ actions: inout [ExchangeAction]) -> State {
+    /// Handles an answer that exceeds ``JSONEnvironment/Settings/answerLimit``, or for which there is no memory.
+    func answerIsNotCollected(
+        _ answer: ReadAnswer, _ no: ExchangeRefusal, _ actions: inout [ExchangeAction]
+    ) -> State {
         guard environment.hasNothingSealed(for: answer.client.account) else {
-            return refuse(.answerTooLong, to: answer.request, &actions)
+            return refuse(no, to: answer.request, &actions)
         }
         return passAnswer(answer.head, &actions)
     }

@@ -70,6 +70,7 @@ package struct HTTPExchange: Sendable {
             unanswered(subject, credential, now, &actions)
         case (.collectingCall(let call), .requestBody(let body)): carryOut(call, body, now, &actions)
         case (.collectingCall(let call), .requestTooLong): answer(call.head, ControlAnswer(.tooLong), &actions)
+        case (.collectingCall(let call), .noRoom): answer(call.head, ControlAnswer(.noRoom), &actions)
         case (.calling(let call, let head), .vault(let reply)):
             if call.waits(after: reply) {
                 wait(call, head, now, &actions)
@@ -94,6 +95,7 @@ package struct HTTPExchange: Sendable {
             conversationFound(request, nil, now, &actions)
         case (.collecting(let request), .requestBody(let body)): collected(request, body, now, &actions)
         case (.collecting(let request), .requestTooLong): cannotRead(request, .tooLong, now, &actions)
+        case (.collecting(let request), .noRoom): refuse(.noRoom, to: request.head, &actions)
         case (.findingWrite(let write, let key), .vault(.foundWrite(let known))):
             foundWrite(write, key, known, now, &actions)
         case (.askingMembers(let request, let content, let key, let pages), .found(.members, let head, let body)):
@@ -107,7 +109,8 @@ package struct HTTPExchange: Sendable {
         case (.awaitingOutcome(let write), .woken): stopWaiting(write, &actions)
         case (.forwarding(let forwarded), .response(let head)): answered(forwarded, head, &actions)
         case (.collectingAnswer(let answer), .responseBody(let body)): read(answer, body, &actions)
-        case (.collectingAnswer(let answer), .responseTooLong): answerIsTooLong(answer, &actions)
+        case (.collectingAnswer(let answer), .responseTooLong): answerIsNotCollected(answer, .answerTooLong, &actions)
+        case (.collectingAnswer(let answer), .noRoom): answerIsNotCollected(answer, .noRoom, &actions)
         case (.opening(let answer, let body, let messages), .vault(.opened(let ticket, let outcomes))):
             if let next = opened(answer, body, messages, ticket, outcomes, &actions) {
                 next

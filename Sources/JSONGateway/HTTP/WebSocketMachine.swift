@@ -152,6 +152,13 @@ package struct WebSocketMachine: Sendable {
         return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
     }
 
+    /// Bytes of the messages that wait for the vault, or for a message before them.
+    package var waitingBytes: Int {
+        guard !toBackend.isEmpty || !toClient.isEmpty else { return 0 }
+        func bytes(_ slots: Deque<Slot>) -> Int { slots.reduce(0) { $0 + ($1.message?.bytes.readableBytes ?? 0) } }
+        return bytes(toBackend) + bytes(toClient)
+    }
+
     package var protects: Bool {
         environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
     }

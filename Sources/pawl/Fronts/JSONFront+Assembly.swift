@@ -67,7 +67,8 @@ extension JSONFront {
             }
         }
         var services = HTTPServices(
-            environment: environment, clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
+            environment: environment, budget: ByteBudget(limit: configuration.limits.collectedBytes),
+            clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
         services.submit = { thread.submit($0) }
         services.register = { thread.register($0, as: $1) }
         services.unregister = { thread.unregister($0) }
@@ -77,7 +78,7 @@ extension JSONFront {
         guard let sender = pools.sender(on: parts.group.next()) else { preconditionFailure("every loop has a pool") }
         let backend = JSONBackend(
             configuration, environment, parts.store, thread, credentials: credentials, sender: sender,
-            meters: services.meters, push: push)
+            meters: services.meters, budget: services.budget, push: push)
         backend.serve(&services)
         let server = HTTPServer(services: services, pools: pools) { UInt64.random(in: 1 ... .max) }
         return (JSONFront(thread: thread, backend: backend, gate: tables.outbox.gate), server)

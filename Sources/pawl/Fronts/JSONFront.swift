@@ -188,6 +188,15 @@ struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
         page.family(
             "pawl_http_answers_total", "Answers to clients by the class of their status.", "counter",
             backend.meters.answers.map { ("{class=\"\($0.name)\"}", $0.count) })
+        page.family(
+            "pawl_collected_bytes", "Bytes of bodies and WebSocket messages that are held.", "gauge",
+            [("", backend.budget.used)])
+        page.family(
+            "pawl_collected_bytes_limit", "The most of these: limits.collected_bytes.", "gauge",
+            [("", backend.budget.limit)])
+        page.family(
+            "pawl_collected_refusals_total", "Bodies and WebSockets that were refused because of this limit.",
+            "counter", backend.budget.refusals.map { ("{use=\"\($0.use.name)\"}", $0.count) })
         if let push = backend.environment.push {
             let state = push.state
             page.family("pawl_push_pending", "Devices with a push notice that waits.", "gauge", [("", state.depth)])

@@ -21,6 +21,8 @@ struct JSONBackend: Sendable {
     let environment: JSONEnvironment
     let writes: WriteQueue
     let meters: HTTPMeters
+    /// The memory for all bodies that are collected.
+    let budget: ByteBudget
     /// Nil without a push hook.
     let push: PushHook?
 
@@ -71,9 +73,9 @@ struct JSONBackend: Sendable {
     init(
         _ configuration: PawlConfiguration, _ environment: JSONEnvironment, _ store: any Store,
         _ thread: JSONFront.Thread, credentials: AccountCredentials, sender: UpstreamSender, meters: HTTPMeters,
-        push: PushHook?
+        budget: ByteBudget, push: PushHook?
     ) {
-        (self.environment, self.meters, self.push) = (environment, meters, push)
+        (self.environment, self.meters, self.budget, self.push) = (environment, meters, budget, push)
         let driver = CommitLoopQueue(on: sender.eventLoop, thread: thread, clock: SystemClock.now)
         thread.register(driver, as: JSONParticipants.sender)
         writes = WriteQueue(
@@ -100,7 +102,9 @@ struct JSONBackend: Sendable {
         let texts = JSONFront.texts(configuration)
         let limit = configuration.limits.answerBytes
         let relays = Self.relayLimits(configuration)
-        return { [environment] in
+        let collected = configuration.limits.collectedBytes
+        return { [environment, budget] in
+            budget.setLimit(collected)
             environment.replace(mapping, texts: texts, answerLimit: limit, relays: relays)
         }
     }
