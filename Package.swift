@@ -94,6 +94,7 @@ let package = Package(
             name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
         .systemLibrary(
             name: "CJemalloc", pkgConfig: "jemalloc", providers: [.apt(["libjemalloc-dev"]), .brew(["jemalloc"])]),
+        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
         library(
             "DoubleRatchet",
             [
@@ -173,7 +174,7 @@ let package = Package(
         library(
             "HTTPServer",
             [
-                "CommitLoop", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection", "Reports",
+                "CZlib", "CommitLoop", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection", "Reports",
                 "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue"]),
@@ -400,7 +401,7 @@ let package = Package(
         tests(
             "HTTPServerTests",
             [
-                "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "JSONCodec", "JSONGateway",
+                "CZlib", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "JSONCodec", "JSONGateway",
                 "NIOSupport", "PeerKit", "Protection", "Reports", "RequestQueue", "StorePort", "TestKit",
                 "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
             ]),

@@ -178,6 +178,31 @@ extension ExchangeRunner {
         finish()
     }
 
+    /// Sends an answer of the backend that was read, compressed if the client accepts it and it is worth it.
+    func deliver(_ head: ResponseHead, _ body: ByteBuffer, hiding hidden: [Range<Int>]?) {
+        let compression = Compression(head, body.readableBytes, above: origin.limits.compressAbove)
+        guard let hidden, let compression else { return respond(head, body) }
+        let head = compression.selected(head)
+        guard received.head.headers.acceptsGzip else { return respond(head, body) }
+        // The machine has ended, and waits for no time.
+        wake?.cancel()
+        answer = .deciding
+        guard body.readableBytes > Compression.sizeAtOnce else {
+            return respond(head, body, compressed: Gzip.compress(body, hiding: hidden))
+        }
+        compression.compress(body, hiding: hidden, on: origin.eventLoop) { [weak self] compressed in
+            guard let self, !isOver else { return }
+            respond(head, body, compressed: compressed)
+            client.settle()
+        }
+    }
+
+    /// - Parameter compressed: nil if the body is sent as it is.
+    private func respond(_ head: ResponseHead, _ body: ByteBuffer, compressed: ByteBuffer?) {
+        guard let compressed else { return respond(head, body) }
+        respond(Compression.compressed(head), compressed)
+    }
+
     /// Sends the gateway's own answer for a fault.
     package func fail(_ fault: GatewayFault) {
         guard !hasBegunAnswer else { return client.abort() }

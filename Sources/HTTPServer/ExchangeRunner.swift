@@ -146,6 +146,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case .collectBeginning(let count): collectBeginning(count)
         case .openResponse(let head, let opener, let length): openAnswer(head, opener, length: length)
         case .respond(let head, let body): respond(head, body)
+        case .deliver(let head, let body, let hidden): deliver(head, body, hiding: hidden)
         case .upgrade(let head, let socketMachine): upgrade(head, socketMachine)
         case .look(let lookup): look(lookup)
         case .submit(let job): inbox.submit(job)

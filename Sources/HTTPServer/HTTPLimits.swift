@@ -50,6 +50,9 @@ package struct HTTPLimits: Sendable {
     package var continuations = 8
     /// Buffered frames other than DATA for a client that does not read: several for each stream, and PINGs.
     package var pendingControlFrames = 1000
+    /// Answers that are read and longer than this are compressed for clients that accept it, in bytes; 0 for none. The
+    /// configuration sets it.
+    package var compressAbove = 0
     /// Time for requests in progress when the gateway stops.
     package var stopTime = TimeAmount.seconds(5)
 

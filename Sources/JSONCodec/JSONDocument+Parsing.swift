@@ -116,6 +116,9 @@ extension JSONDocument {
         return ByteBuffer(bytes: fields.written(document))
     }
 
+    /// Whether edits replace bytes of the received document, and nothing is encoded again.
+    var isPlain: Bool { fields == nil && strings.isEmpty }
+
     private func writtenAsDocument(_ splices: [JSONSplice]) -> ByteBuffer {
         guard !strings.isEmpty else { return JSONSplice.apply(splices, to: bytes) }
         var output: [UInt8] = []

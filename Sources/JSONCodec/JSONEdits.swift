@@ -69,8 +69,20 @@ package struct JSONEdits: Sendable {
     ///
     /// - Returns: a valid document, without duplicate names in the edited objects.
     /// - Throws: ``JSONEditError``.
-    package func apply() throws(JSONEditError) -> ByteBuffer {
-        guard !isEmpty else { return document.received }
+    package func apply() throws(JSONEditError) -> ByteBuffer { try changed().bytes }
+
+    /// Applies all edits.
+    ///
+    /// - Returns: the document as ``apply()`` returns it, and the ranges of what the edits have written, in order; nil if
+    ///   they are unknown, because a string of the document was parsed, or its form is not JSON.
+    package func changed() throws(JSONEditError) -> (bytes: ByteBuffer, written: [Range<Int>]?) {
+        guard !isEmpty else { return (document.received, []) }
+        let splices = try splices()
+        return (try document.written(splices), document.isPlain ? JSONSplice.written(splices) : nil)
+    }
+
+    /// All edits in order.
+    private func splices() throws(JSONEditError) -> [JSONSplice] {
         var splices: [JSONSplice] = []
         for (place, value) in replacements {
             if place.parent != JSONEntry.none { try refuseDuplicates(document.entries[Int(place.parent)]) }
@@ -88,7 +100,7 @@ package struct JSONEdits: Sendable {
         where later.range.lowerBound < earlier.range.upperBound {
             throw .overlap(at: later.range.lowerBound)
         }
-        return try document.written(splices)
+        return splices
     }
 
     private func refuseDuplicates(_ entry: JSONEntry) throws(JSONEditError) {
@@ -190,6 +202,18 @@ struct JSONSplice: Sendable {
             (left.element.range.lowerBound, left.element.range.upperBound, left.offset)
                 < (right.element.range.lowerBound, right.element.range.upperBound, right.offset)
         }.map(\.element)
+    }
+
+    /// Returns where the bytes of the splices are after they are applied.
+    ///
+    /// - Parameter splices: in order, not overlapping.
+    static func written(_ splices: [JSONSplice]) -> [Range<Int>] {
+        var growth = 0
+        return splices.map { splice in
+            let start = splice.range.lowerBound + growth
+            growth += splice.bytes.count - splice.range.count
+            return start..<start + splice.bytes.count
+        }
     }
 
     /// - Parameter splices: in order, not overlapping.

@@ -44,6 +44,15 @@ extension ConfigurationKey {
             + "program. At least limits.answer_bytes."
     ) { one($0.limits.collectedBytes) }
 
+    static let limitCompress = ConfigurationKey(
+        "limits.compress_above", .whole(0...1_073_741_824), standard: .one("1024"), effect: .restart,
+        reason:
+            "For a backend that speaks HTTP: answers whose messages the gateway opens and that are longer than this, "
+            + "in bytes, are compressed with gzip for clients that accept it. The opened texts in them are not "
+            + "compressed, so that the length of an answer does not disclose them. Below a kilobyte little is gained; "
+            + "0 turns compression off. What the backend compresses and the gateway need not read passes as it is."
+    ) { one($0.limits.compressAbove) }
+
     static let limitRelays = ConfigurationKey(
         "limits.relays_per_account", .whole(0...10_000), standard: .one("16"),
         reason: "For a backend that speaks HTTP: the number of connections of one account that the gateway relays "

@@ -360,8 +360,8 @@ extension ConfigurationKey {
         data, storageKeyFile, storageKeyEnvironment, historyRetention, limitConnections, limitFragments,
         limitFragmentTimeout,
         limitPending,
-        limitRequestAge, limitEvidence, limitHeld, limitAnswer, limitCollected, limitRelays, limitRelayRate,
-        limitRelayIdle,
+        limitRequestAge, limitEvidence, limitHeld, limitAnswer, limitCollected, limitCompress, limitRelays,
+        limitRelayRate, limitRelayIdle,
     ]
 }
 

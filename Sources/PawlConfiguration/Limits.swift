@@ -19,6 +19,8 @@ extension PawlConfiguration {
         package var answerBytes: Int
         /// The memory for all bodies that an HTTP gateway collects at one time, in bytes.
         package var collectedBytes: Int
+        /// Answers whose messages are opened and that are longer than this are compressed, in bytes; 0 for none.
+        package var compressAbove: Int
         /// Relays between devices of one account at the same time; 0 turns relays off.
         package var relaysPerAccount: Int
         /// Bytes in a second that a device may send over one relay.

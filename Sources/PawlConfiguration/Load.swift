@@ -123,6 +123,7 @@ extension PawlConfiguration.Limits {
         self.heldLines = reading.whole(.limitHeld)
         self.answerBytes = reading.whole(.limitAnswer)
         self.collectedBytes = reading.whole(.limitCollected)
+        self.compressAbove = reading.whole(.limitCompress)
         self.relaysPerAccount = reading.whole(.limitRelays)
         self.relayBytesPerSecond = reading.whole(.limitRelayRate)
         self.relayIdle = reading.seconds(.limitRelayIdle)

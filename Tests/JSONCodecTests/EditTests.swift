@@ -19,6 +19,26 @@ import Testing
         return output.text
     }
 
+    /// What edits have written is known by its place in the result.
+    @Test func writtenRangesHoldTheNewValuesAndNothingElse() throws {
+        let document = try document(#"{"a":"old","b":[1,2,3],"c":{"d":"stays"},"e":"old too"}"#)
+        func place(_ path: String) throws -> JSONPlace { try #require(try document.place(try JSONPath(path))) }
+        var edits = JSONEdits(document)
+        #expect(try edits.changed().written == [])
+        edits.replace(try place("e"), with: .string("NEW"))
+        edits.replace(try place("a"), with: .string("LONG AND NEW"))
+        edits.remove(try place("b[1]"))
+        edits.insert("f", .string("MORE"), beside: try place("c.d"))
+        let (bytes, written) = try edits.changed()
+        #expect(bytes.text == #"{"a":"LONG AND NEW","b":[1,3],"c":{"d":"stays","f":"MORE"},"e":"NEW"}"#)
+        let all = Array(bytes.text.utf8)
+        let ranges = try #require(written)
+        #expect(
+            ranges.filter { !$0.isEmpty }.map { String(decoding: all[$0], as: UTF8.self) }
+                == [#""LONG AND NEW""#, #","f":"MORE""#, #""NEW""#])
+        #expect(try edits.apply() == bytes)
+    }
+
     @Test func aTextBecomesAnEnvelopeWithItsFlagBesideIt() throws {
         let text =
             "{ \"type\" : \"m\\u002eroom\",\r\n\t\"content\":{\"body\" : \"hi \\ud83d\\ude00\" , \"n\":1.50e+1}, \"z\":[ ] }\n"

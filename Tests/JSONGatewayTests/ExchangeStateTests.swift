@@ -239,6 +239,30 @@ import Vault
         }
     }
 
+    /// Opened texts are marked, so that an answer can be compressed without them.
+    @Test func openedTextsAreHiddenFromCompression() throws {
+        let world = try JSONWorld(.hosted)
+        for number in 1...3 {
+            world.send("POST", "/c/all", as: "t-alice", #"{"id":"\#(number)","text":"canary \#(number)"}"#)
+        }
+        var steps = ExchangeSteps(world)
+        _ = steps.begin("GET", "/c/all")
+        var actions = steps.take(.response(ResponseHead(200, headers: ["Content-Type": "application/json"])))
+        actions = steps.take(.responseBody(ByteBuffer(string: world.direct("GET", "/c/all", as: "t-alice").text)))
+        for case .submit(let job) in actions {
+            for reply in world.perform(job) { actions = steps.take(.vault(reply)) }
+        }
+        guard case .deliver(_, let body, let hidden?)? = actions.last else {
+            Issue.record("no answer: \(actions)")
+            return
+        }
+        var bytes = Array(body.readableBytesView)
+        #expect(String(decoding: bytes, as: UTF8.self).matches(of: /canary \d/).count == 3)
+        for range in hidden.reversed() { bytes.removeSubrange(range) }
+        #expect(!String(decoding: bytes, as: UTF8.self).contains("canary"))
+        #expect(bytes.count > 50)
+    }
+
     /// Whatever is collected, its client learns that it may try again.
     @Test(arguments: [Stage.collectingCall, .collecting, .collectingAnswer])
     func whatHasNoRoomIsRefusedForTheMoment(stage: Stage) throws {

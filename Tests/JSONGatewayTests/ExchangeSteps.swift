@@ -39,7 +39,7 @@ struct ExchangeSteps {
         if case .collectResponse = actions.last { actions = take(.responseBody(body)) }
         return switch actions.last {
         case .passResponse(let head): (head.status, true)
-        case .respond(let head, let sent): (head.status, sent == body)
+        case .respond(let head, let sent), .deliver(let head, let sent, hiding: _): (head.status, sent == body)
         default: nil
         }
     }

@@ -305,7 +305,7 @@ private final class RunningExchange {
                 case .collectResponse(let limit):
                     let body = passed?.1 ?? ByteBuffer()
                     events.append(body.readableBytes > limit ? .responseTooLong : .responseBody(body))
-                case .respond(let head, let body):
+                case .respond(let head, let body), .deliver(let head, let body, hiding: _):
                     return JSONWorld.Answer(status: head.status, text: String(buffer: body), headers: head.headers)
                 case .look(let lookup):
                     if let (head, body) = world.backend.answer(lookup.head, ByteBuffer()) {

@@ -36,7 +36,7 @@ struct ChangeTests {
                 "queue.request_age", "push.url", "push.secret_file", "push.ca", "data",
                 "storage_key.file", "storage_key.environment", "history.retention", "limits.message_fragments",
                 "limits.pending_requests_per_account",
-                "limits.request_age", "limits.evidence_rows", "metrics.listen",
+                "limits.request_age", "limits.evidence_rows", "limits.compress_above", "metrics.listen",
                 "admin.socket", "log.level",
             ])
     }

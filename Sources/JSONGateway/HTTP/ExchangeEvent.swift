@@ -94,6 +94,9 @@ package enum ExchangeAction: Sendable {
     case openResponse(ResponseHead, SealedFile.Opener, length: Int?)
     /// Sends this answer. The adapter sets `Content-Length`.
     case respond(ResponseHead, ByteBuffer)
+    /// Sends this answer of the backend, in which messages were read. It may be compressed, but for these parts of the
+    /// body: their content must not affect the length. Nil if they are unknown; then it is not compressed.
+    case deliver(ResponseHead, ByteBuffer, hiding: [Range<Int>]?)
     /// Answers 101 with this head, and relays a WebSocket: inspected by the session, or unread if nil.
     case upgrade(ResponseHead, WebSocketMachine?)
     /// Sends a lookup to the backend, with the client's credential.

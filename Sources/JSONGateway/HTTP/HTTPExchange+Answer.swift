@@ -140,10 +140,11 @@ extension HTTPExchange {
         _ answer: ReadAnswer, _ body: ByteBuffer, _ messages: IncomingMessages, _ actions: inout [ExchangeAction]
     ) -> State {
         do throws(MessageFault) {
-            let edited = try messages.opened(environment).bytes
+            let opened = try messages.opened(environment)
             var head = answer.head
-            if edited != body { head.headers.removeWhatDescribesTheBody() }
-            return respond(head, edited, &actions)
+            if opened.bytes != body { head.headers.removeWhatDescribesTheBody() }
+            actions.append(.deliver(head, opened.bytes, hiding: opened.written))
+            return .over
         } catch {
             // A document without the required changes must not reach the client.
             return refuse(.answerUnreadable, to: answer.request, &actions)

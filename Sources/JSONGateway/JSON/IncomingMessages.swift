@@ -112,11 +112,19 @@ package struct IncomingMessages: Sendable {
     /// Whether all jobs have outcomes.
     package var isComplete: Bool { asked.allSatisfy { $0.outcomes != nil } }
 
+    /// A document with opened messages.
+    package struct Opened: Sendable {
+        package let bytes: ByteBuffer
+        package let written: [Range<Int>]?
+        package let isCopy: Bool
+    }
+
     /// Edits the document: opens or marks messages, replaces those that fail by notices, and removes copies from lists.
     ///
-    /// - Returns: the document, and whether it holds a copy that could not be removed.
+    /// - Returns: the document, the ranges of what the gateway has written into it (nil if they are unknown), and whether
+    ///   it holds a copy that could not be removed.
     /// - Throws: ``MessageFault`` if an unmarked message would be left in the document.
-    package func opened(_ environment: JSONEnvironment) throws(MessageFault) -> (bytes: ByteBuffer, isCopy: Bool) {
+    package func opened(_ environment: JSONEnvironment) throws(MessageFault) -> Opened {
         let outcomes = asked.flatMap { asked in
             (asked.outcomes ?? [])
                 + Array(repeating: .failed(.store), count: max(0, asked.count - (asked.outcomes?.count ?? 0)))
@@ -136,7 +144,8 @@ package struct IncomingMessages: Sendable {
                 try blank(UnreadMessage(message, error), &edits, environment)
             }
         }
-        return (try edits.apply(), isCopy)
+        let (bytes, written) = try edits.changed()
+        return Opened(bytes: bytes, written: written, isCopy: isCopy)
     }
 
     /// Edits one message.

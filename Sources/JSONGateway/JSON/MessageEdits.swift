@@ -175,7 +175,12 @@ package struct MessageEdits: Sendable {
     }
 
     /// Applies all changes.
-    package func apply() throws(MessageFault) -> ByteBuffer {
+    package func apply() throws(MessageFault) -> ByteBuffer { try changed().bytes }
+
+    /// Applies all changes.
+    ///
+    /// - Returns: the document, and the ranges of what the changes have written; nil if they are unknown.
+    package func changed() throws(MessageFault) -> (bytes: ByteBuffer, written: [Range<Int>]?) {
         var edits = JSONEdits(document)
         var additions: [JSONPlace: AddedMembers] = [:]
         for change in lasting {
@@ -191,7 +196,7 @@ package struct MessageEdits: Sendable {
             for (name, value) in members.fragments { edits.insert(name, value, into: place) }
         }
         do throws(JSONEditError) {
-            return try edits.apply()
+            return try edits.changed()
         } catch {
             if case .duplicateNames(let offset) = error { throw .duplicateNames(at: offset) }
             throw .conflict

@@ -69,6 +69,7 @@ extension JSONFront {
         var services = HTTPServices(
             environment: environment, budget: ByteBudget(limit: configuration.limits.collectedBytes),
             clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
+        services.limits.compressAbove = configuration.limits.compressAbove
         services.submit = { thread.submit($0) }
         services.register = { thread.register($0, as: $1) }
         services.unregister = { thread.unregister($0) }
