@@ -2,7 +2,7 @@
 // they expire as those of messages do.
 //
 // A file belongs to no conversation: most backends take it before the message that names it. So its key is bound to the
-// file's header, and whoever receives the file through the gateway reads it. The backend decides who that is.
+// file's header, and each person who receives the file through the gateway reads it. The backend decides who that is.
 
 package import CommitLoop
 import Devices

@@ -47,7 +47,7 @@ import Testing
             let read = MappingTrial.frame(mapping, .fromBackend, ByteBuffer(string: event))
             #expect(read.isGood && read.messages.map(\.remoteID) == ["9"] && read.label == "sync", "\(read)")
         }
-        for (frame, label) in [(#"{"op":1,"d":7}"#, "passthrough"), (#"{"op":2,"d":{"token":"t"}}"#, "passthrough")] {
+        for (frame, label) in [(#"{"op":1,"d":7}"#, "passthrough"), (#"{"op":2,"d":{"token":"t"}}"#, "login")] {
             #expect(MappingTrial.frame(mapping, .fromClient, ByteBuffer(string: frame)).label == label)
         }
         #expect(mapping.route(for: RequestHead("GET", "/socket?compress=zlib-stream"))?.route.label == .refused)
