@@ -106,7 +106,7 @@ extension Answer {
 }
 
 /// Adds the fields that let pages of one origin, or of all, use the chat.
-final class PageHandler: ChannelOutboundHandler {
+final class PageHandler: ChannelOutboundHandler, RemovableChannelHandler {
     typealias OutboundIn = HTTPServerResponsePart
     typealias OutboundOut = HTTPServerResponsePart
 

@@ -94,10 +94,13 @@ import NIOWebSocket
                 }
             })
         let encoder = HTTPResponseEncoder()
-        let handlers: [any RemovableChannelHandler] = [
+        // An upgrade to a WebSocket removes them.
+        var removed: [any RemovableChannelHandler] = [
             ByteToMessageHandler(HTTPRequestDecoder(leftOverBytesStrategy: .forwardBytes)), HTTPServerPipelineHandler(),
             HTTPServerProtocolErrorHandler(),
         ]
+        if let pages { removed.append(PageHandler(pages)) }
+        let handlers = removed
         let requests = RequestHandler(
             nextUpgrade: {
                 HTTPServerUpgradeHandler(
@@ -114,7 +117,6 @@ import NIOWebSocket
             Answer.done.write(to: channel, keepAlive: keepAlive, withBody: false)
         }
         try channel.pipeline.syncOperations.addHandler(encoder)
-        if let pages { try channel.pipeline.syncOperations.addHandler(PageHandler(pages)) }
         for handler in handlers { try channel.pipeline.syncOperations.addHandler(handler) }
         try channel.pipeline.syncOperations.addHandler(requests, name: RequestHandler.name)
     }
