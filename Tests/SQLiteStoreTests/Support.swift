@@ -109,7 +109,7 @@ func schema(_ path: String) -> [String] {
     var objects: [String] = []
     while sqlite3_step(statement) == SQLITE_ROW, let text = sqlite3_column_text(statement, 0) {
         let even = String(cString: text).split { " \n".contains($0) }.joined(separator: " ")
-        objects.append(even.replacing("( ", with: "(").replacing(" )", with: ")"))
+        objects.append(even.replacing("( ", with: "(").replacing(" )", with: ")").replacing(" ,", with: ","))
     }
     return objects.filter { !$0.contains("sqlite_stat") }.sorted()
 }

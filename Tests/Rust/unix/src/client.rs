@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Requests that wait for replies.
 const IN_FLIGHT: usize = 1024;
 /// Time to connect and agree on version and protocol, and for the peer to take a frame.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct UnixTransport {
     pub place: Place,

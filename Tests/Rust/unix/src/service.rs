@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 256;
 const IN_FLIGHT: usize = 1024;
 /// Time for a client to greet, and to take a frame.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for requests under way when the transport is closed.
 const DRAIN: Duration = Duration::from_secs(10);
 
