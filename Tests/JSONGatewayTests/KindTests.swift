@@ -8,7 +8,8 @@ import Testing
 
 /// Content beside messages, each kind with a treatment of its own where protection is demanded.
 @Suite struct KindTests {
-    private static func mapping(_ treatments: [ContentKind: KindTreatment] = [:]) throws -> Mapping {
+    /// With its kinds, as it is read from a file.
+    private static func mapping() throws -> Mapping {
         var mapping = Mapping.lab
         func route(
             _ method: String, _ path: String, _ label: Mapping.Label, _ kind: ContentKind? = nil,
@@ -33,7 +34,11 @@ import Testing
                         .init(path: try JSONPath("state[?type == \"topic\"]"), kind: .topics),
                     ]),
             ] + mapping.routes
-        return mapping.applying(Self.treatments(treatments))
+        return mapping
+    }
+
+    private static func mapping(_ treatments: [ContentKind: KindTreatment]) throws -> Mapping {
+        try mapping().applying(Self.treatments(treatments))
     }
 
     private static func treatments(_ changes: [ContentKind: KindTreatment]) -> KindTreatments {
@@ -93,7 +98,7 @@ import Testing
 
     /// A route without content to seal is refused, and reported before it comes to that.
     @Test func whatCannotTakeEffectIsReported() throws {
-        let mapping = try Self.mapping([.polls: .seal])
+        let mapping = try Self.mapping()
         #expect(mapping.faults(of: Self.treatments([.polls: .seal])).isEmpty)
         #expect(mapping.faults(of: Self.treatments([.reactions: .seal])) == [.unsealable(.reactions)])
         #expect(mapping.faults(of: Self.treatments([.topics: .seal])) == [.unsealable(.topics)])
