@@ -36,9 +36,8 @@ package final class IRCClient {
         }
         // Torn as soon as it was taken: the first read says so.
         guard LoopbackSocket.connect(socket, to: port) == 0 || errno == ECONNRESET else {
-            let reason = String(cString: strerror(errno))
-            Glibc.close(socket)
-            throw PeerError("cannot connect to \(port): \(reason)")
+            // An error thrown from here on runs `deinit`, which closes the socket.
+            throw PeerError("cannot connect to \(port): \(String(cString: strerror(errno)))")
         }
         LoopbackSocket.set(socket, Int32(IPPROTO_TCP), TCP_NODELAY, 1)
         LoopbackSocket.setNonBlocking(socket)

@@ -14,9 +14,8 @@ package final class ByteStream {
         self.port = port
         socket = try LoopbackSocket.open()
         guard LoopbackSocket.connect(socket, to: port) == 0 else {
-            let reason = String(cString: strerror(errno))
-            close(socket)
-            throw PeerError("cannot connect to \(port): \(reason)")
+            // An error thrown from here on runs `deinit`, which closes the socket.
+            throw PeerError("cannot connect to \(port): \(String(cString: strerror(errno)))")
         }
         LoopbackSocket.set(socket, Int32(IPPROTO_TCP), TCP_NODELAY, 1)
         LoopbackSocket.setNonBlocking(socket)
