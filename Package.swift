@@ -168,8 +168,8 @@ let package = Package(
         library(
             "IRCServer",
             [
-                "IRCCodec", "IRCGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioPosix,
-                nioSSL, nioTLS,
+                "IRCCodec", "IRCGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioHTTP1,
+                nioPosix, nioSSL, nioTLS, nioWebSocket,
             ]),
         library(
             "HTTPServer",

@@ -4,7 +4,7 @@ import NIOCore
 import NIOTLS
 
 /// The handler on the client's side.
-final class DownstreamHandler: ChannelInboundHandler {
+final class DownstreamHandler: ChannelInboundHandler, RemovableChannelHandler {
     package typealias InboundIn = ByteBuffer
 
     private let connection: IRCConnection

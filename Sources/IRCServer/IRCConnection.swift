@@ -34,23 +34,31 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     private var sentDownstreamEnd = false
     var isFinished = false
     var hasReceivedFromUpstream = false
+    private let usesWebSocket: Bool
+    /// Whether the handshake of a WebSocket is not over: nothing of IRC can be written.
+    var isInHandshake = false
     /// Whether the gateway is being stopped, so that the client is no longer read.
     private var isStopping = false
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
 
-    /// - Parameter usesTLS: whether the listener uses TLS.
+    /// - Parameter listener: the one that has accepted the client.
     init(
-        id: ConnectionID, downstream: any Channel, output: MachineOutput, usesTLS: Bool, services: ConnectionServices
+        id: ConnectionID, downstream: any Channel, output: MachineOutput, listener: ListenerOptions,
+        services: ConnectionServices
     ) {
         self.id = id
         self.downstream = downstream
         self.output = output
         self.services = services
         eventLoop = downstream.eventLoop
+        usesWebSocket = listener.usesWebSocket
         machine = IRCConnectionMachine(id: id, environment: services.environment)
+        var options = services.downstream()
+        // WEBIRC is a line of IRC; a proxy for WebSockets names the client in a field of its request.
+        if usesWebSocket { options.webIRCPassword = nil }
         addressReader = ProxiedAddressReader(
-            options: services.downstream(), peer: downstream.remoteAddress, usesTLS: usesTLS)
+            options: options, peer: downstream.remoteAddress, usesTLS: listener.usesTLS)
     }
 
     /// Whether a PROXY header precedes TLS, so that the TLS handler is added after the header.
@@ -61,8 +69,16 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package func accepted() {
         services.environment.tally.add(.connectionsAccepted)
         services.register(self, id)
-        if addressReader.isDone { connectUpstream() }
+        if addressReader.isDone { begin() }
         downstream.read()
+    }
+
+    /// Begins after the client's address is known: with the handshake of a WebSocket, or with the backend.
+    private func begin() {
+        guard usesWebSocket else { return connectUpstream() }
+        let rest = early
+        early = ByteBuffer()
+        do { try awaitWebSocket(rest) } catch { downstream.close(promise: nil) }
     }
 
     func connectUpstream() {
@@ -186,7 +202,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             startTLS()
             if addressReader.isDone {
                 proxied = addressReader.addresses
-                connectUpstream()
+                begin()
             }
             // The TLS handler takes an empty read for the end of the stream.
             if rest.readableBytes > 0 {
@@ -196,7 +212,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             downstream.read()
         case .done(let addresses):
             proxied = addresses
-            connectUpstream()
+            begin()
         case .refused(let reason):
             services.environment.tally.add(.connectionsRefused)
             downstream.writeAndFlush(ByteBuffer(string: "ERROR :\(reason)\r\n")).whenComplete { _ in
@@ -337,7 +353,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     /// - Returns: whether the connection is settled: nothing is in progress any more.
     func takeStep(_ step: Stop) -> EventLoopFuture<Bool> {
         eventLoop.submit {
-            guard !self.isFinished, self.isDownstreamOpen else { return true }
+            guard !self.isFinished, self.isDownstreamOpen, !self.isInHandshake else { return true }
             switch step {
             case .quiet: self.isStopping = true
             case .announce: self.machine.announceStop(self.output)
@@ -354,6 +370,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package func end() {
         eventLoop.execute {
             guard !self.isFinished, self.isDownstreamOpen else { return }
+            guard !self.isInHandshake else { return self.downstream.close(promise: nil) }
             self.machine.stop(self.output)
             self.run()
             self.flush()

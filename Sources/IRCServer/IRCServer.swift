@@ -58,13 +58,13 @@ package final class IRCServer: ChatServer {
 
     private func bind(_ listener: ListenerOptions) async throws -> any Channel {
         do {
-            return try await bootstrap(usesTLS: listener.usesTLS).bind(host: listener.host, port: listener.port).get()
+            return try await bootstrap(listener).bind(host: listener.host, port: listener.port).get()
         } catch {
             throw ListenFailure(host: listener.host, port: listener.port, error: error)
         }
     }
 
-    private func bootstrap(usesTLS: Bool) -> ServerBootstrap {
+    private func bootstrap(_ listener: ListenerOptions) -> ServerBootstrap {
         ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 4096)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
@@ -72,11 +72,11 @@ package final class IRCServer: ChatServer {
             .childChannelOption(.autoRead, value: false)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture { try self.accept(channel, usesTLS: usesTLS) }
+                channel.eventLoop.makeCompletedFuture { try self.accept(channel, listener) }
             }
     }
 
-    private func accept(_ channel: any Channel, usesTLS: Bool) throws {
+    private func accept(_ channel: any Channel, _ listener: ListenerOptions) throws {
         let limit = services.downstream().connectionLimit
         let (output, refusal): (MachineOutput?, String?) = state.withLock { state in
             guard !state.isDraining else { return (nil, "The gateway is being shut down. Try again later.") }
@@ -89,18 +89,21 @@ package final class IRCServer: ChatServer {
             state.outputs[key] = output
             return (output.output, nil)
         }
-        let tls = usesTLS ? services.downstream().tls : nil
+        let tls = listener.usesTLS ? services.downstream().tls : nil
         guard let output else {
             if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
             services.environment.tally.add(.connectionsRefused)
-            let line = ByteBuffer(string: "ERROR :\(refusal ?? "")\r\n")
+            let words = refusal ?? ""
+            let line =
+                listener.usesWebSocket
+                ? WebSocketHandshake.refusal(words) : ByteBuffer(string: "ERROR :\(words)\r\n")
             channel.eventLoop.execute {
                 channel.writeAndFlush(line).whenComplete { _ in channel.close(promise: nil) }
             }
             return
         }
         let connection = IRCConnection(
-            id: ConnectionID(connectionIDs()), downstream: channel, output: output, usesTLS: usesTLS,
+            id: ConnectionID(connectionIDs()), downstream: channel, output: output, listener: listener,
             services: services)
         state.withLock { state in
             state.accepting -= 1

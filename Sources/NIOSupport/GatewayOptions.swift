@@ -9,10 +9,22 @@ package struct ListenerOptions: Sendable {
     package var port: Int
     /// Whether connections use TLS from the first byte.
     package var usesTLS: Bool
+    /// Whether clients of a protocol that has another transport connect by WebSocket.
+    package var usesWebSocket: Bool
 
-    package init(host: String, port: Int, usesTLS: Bool = false) {
-        (self.host, self.port, self.usesTLS) = (host, port, usesTLS)
+    package init(host: String, port: Int, usesTLS: Bool = false, usesWebSocket: Bool = false) {
+        (self.host, self.port, self.usesTLS, self.usesWebSocket) = (host, port, usesTLS, usesWebSocket)
     }
+}
+
+/// The origins of pages that may connect by WebSocket. RFC 6454; RFC 6455 section 10.2.
+package struct WebOrigins: Sendable, Equatable {
+    private let origins: Set<String>
+
+    /// - Parameter origins: such as `https://chat.example.org`; `*` is every page.
+    package init(_ origins: [String]) { self.origins = Set(origins.map { $0.lowercased() }) }
+
+    package func allows(_ origin: String) -> Bool { origins.contains("*") || origins.contains(origin.lowercased()) }
 }
 
 /// Options for connections from clients.
@@ -24,6 +36,8 @@ package struct DownstreamOptions: Sendable {
     package var acceptsProxyProtocol = false
     /// The password of the WEBIRC command from trusted peers; nil if they may not use it.
     package var webIRCPassword: String?
+    /// The pages that may connect by WebSocket.
+    package var webOrigins = WebOrigins([])
     /// Whether a peer is trusted to send the client's address.
     package var trusts: @Sendable (SocketAddress) -> Bool = { _ in false }
     /// Maximum number of connections. Further ones are refused with a notice.

@@ -11,6 +11,8 @@ package struct ChatProtocol: Sendable, Hashable {
     let backend: String
     /// The scheme of plain text on loopback. The other two begin with it.
     let scheme: String
+    /// The scheme of its listeners for WebSockets; nil if the protocol has none, or uses them under its own scheme.
+    let webSocketScheme: String?
     /// The port of a URL without a port, for plain text.
     let plainPort: Int
     /// The port of a URL without a port, for TLS.
@@ -20,15 +22,17 @@ package struct ChatProtocol: Sendable, Hashable {
 
     package init(
         stored: String, title: String, backend: String, scheme: String, ports: (plain: Int, tls: Int),
-        usesMapping: Bool = false
+        webSocketScheme: String? = nil, usesMapping: Bool = false
     ) {
         (self.stored, self.title, self.backend, self.scheme) = (stored, title, backend, scheme)
+        self.webSocketScheme = webSocketScheme
         (plainPort, tlsPort) = ports
         self.usesMapping = usesMapping
     }
 
     package static let irc = ChatProtocol(
-        stored: "irc", title: "IRC", backend: "an IRC backend", scheme: "irc", ports: (6667, 6697))
+        stored: "irc", title: "IRC", backend: "an IRC backend", scheme: "irc", ports: (6667, 6697),
+        webSocketScheme: "ws")
     /// JSON over HTTP and WebSocket.
     package static let json = ChatProtocol(
         stored: "json", title: "HTTP", backend: "an HTTP backend", scheme: "http", ports: (80, 443), usesMapping: true)

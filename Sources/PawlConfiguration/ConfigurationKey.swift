@@ -143,7 +143,8 @@ extension ConfigurationKey {
         var expectation: String {
             switch self {
             case .listeningURLs:
-                "a list of URLs `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or of such URLs with http"
+                "a list of URLs `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or of such URLs with "
+                    + "ws or http"
             case .url:
                 "a URL `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or such a URL with http"
             case .hook: "a URL `https://HOST/PATH`, or `http://HOST:PORT/PATH` on loopback"

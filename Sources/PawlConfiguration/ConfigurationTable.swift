@@ -56,8 +56,8 @@ extension ConfigurationKey {
 
     static let tlsCertificate = ConfigurationKey(
         "tls.certificate", .path, standard: .one(""), example: .one("/etc/pawl/certificate.pem"),
-        reason: "A PEM file with the certificate and its chain, for ircs:// and https:// in `listen` and for "
-            + "`starttls: terminate`."
+        reason: "A PEM file with the certificate and its chain, for ircs://, wss:// and https:// in `listen` and "
+            + "for `starttls: terminate`."
     ) { optional($0.tls?.certificate) }
 
     static let tlsKey = ConfigurationKey(
@@ -96,9 +96,16 @@ extension ConfigurationKey {
             + "trusted address can claim any client address."
     ) { many($0.accept.trusted) }
 
+    static let webSocketOrigins = ConfigurationKey(
+        "websocket.origins", .words, standard: .many([]), example: .many(["https://chat.example.org"]),
+        reason: "The sites whose pages may connect to the ws:// and wss:// URLs in `listen`, as browsers name them in "
+            + "Origin; `*` is every site. By default none: a page that somebody visits could otherwise use their "
+            + "browser to connect. Programs that are no browsers send no Origin and are not asked for one."
+    ) { many($0.webSocketOrigins) }
+
     private static let front = [
-        listen, tlsCertificate, tlsKey, starttls, acceptProxyProtocol, acceptPassword, acceptPasswordFile,
-        acceptTrusted,
+        listen, webSocketOrigins, tlsCertificate, tlsKey, starttls, acceptProxyProtocol, acceptPassword,
+        acceptPasswordFile, acceptTrusted,
     ]
 }
 

@@ -1,6 +1,7 @@
 extension PawlConfiguration {
     /// One side of the gateway as a URL: `irc://127.0.0.1:6667`, `ircs://irc.example.org`, `irc+insecure://[::]:6667`, and
-    /// likewise `http`, `https` and `http+insecure`.
+    /// likewise `http`, `https` and `http+insecure`. Clients of IRC may also connect by WebSocket, to `ws://127.0.0.1:8067`,
+    /// `wss://irc.example.org` or `ws+insecure://[::]:8067`.
     ///
     /// Plain text beyond loopback has a scheme of its own, so that an operator has to choose it explicitly.
     package struct Endpoint: Sendable, Hashable {
@@ -17,32 +18,39 @@ extension PawlConfiguration {
 
             package let chat: ChatProtocol
             package let transport: Transport
+            /// Whether the bytes are the messages of a WebSocket. Only clients connect so.
+            package let isWebSocket: Bool
 
-            package init(_ chat: ChatProtocol, _ transport: Transport) {
-                (self.chat, self.transport) = (chat, transport)
+            package init(_ chat: ChatProtocol, _ transport: Transport, isWebSocket: Bool = false) {
+                (self.chat, self.transport, self.isWebSocket) = (chat, transport, isWebSocket)
             }
 
             /// Finds the scheme of a name; nil if no protocol has it.
             init?(_ name: String, of protocols: [ChatProtocol]) {
-                let schemes = protocols.flatMap { chat in Transport.allCases.map { Self(chat, $0) } }
+                let schemes = protocols.flatMap { chat in
+                    Transport.allCases.map { Self(chat, $0) }
+                        + (chat.webSocketScheme == nil
+                            ? [] : Transport.allCases.map { Self(chat, $0, isWebSocket: true) })
+                }
                 guard let scheme = schemes.first(where: { $0.name == name }) else { return nil }
                 self = scheme
             }
 
             /// The scheme as URLs have it.
             package var name: String {
-                switch self.transport {
-                case .loopback: self.chat.scheme
-                case .tls: "\(self.chat.scheme)s"
-                case .insecure: "\(self.chat.scheme)+insecure"
+                let plain = self.isWebSocket ? self.chat.webSocketScheme ?? self.chat.scheme : self.chat.scheme
+                return switch self.transport {
+                case .loopback: plain
+                case .tls: "\(plain)s"
+                case .insecure: "\(plain)+insecure"
                 }
             }
 
-            /// The port of a URL without a port.
+            /// The port of a URL without a port. RFC 6455 section 3 for WebSockets.
             var defaultPort: Int {
                 switch self.transport {
-                case .loopback, .insecure: self.chat.plainPort
-                case .tls: self.chat.tlsPort
+                case .loopback, .insecure: self.isWebSocket ? 80 : self.chat.plainPort
+                case .tls: self.isWebSocket ? 443 : self.chat.tlsPort
                 }
             }
         }
@@ -82,6 +90,11 @@ extension PawlConfiguration.Endpoint {
     init(connecting text: String, of protocols: [ChatProtocol]) throws(Mismatch) {
         try self.init(text, of: protocols)
         guard self.port != 0 else { throw Mismatch("whose port is 0, to which no client can connect") }
+        guard !self.scheme.isWebSocket else {
+            let chat = self.scheme.chat
+            throw Mismatch(
+                "a scheme for `listen` alone: the gateway connects with `\(chat.scheme)://` or `\(chat.scheme)s://`")
+        }
     }
 
     private init(_ text: String, of protocols: [ChatProtocol]) throws(Mismatch) {

@@ -21,6 +21,7 @@ extension PawlConfiguration {
         self.listen = reading.many(.listen) { (text) throws(Mismatch) in
             try Endpoint(listening: text, of: protocols)
         }
+        self.webSocketOrigins = reading.many(.webSocketOrigins, TextParsers.origin)
         let certificate = reading.optional(.tlsCertificate, TextParsers.path)
         let key = reading.optional(.tlsKey, TextParsers.path)
         self.starttls = reading.choice(.starttls)

@@ -11,6 +11,8 @@ package import Protection
 package struct PawlConfiguration: Sendable, Equatable {
     /// Where clients connect; never empty.
     package var listen: [Endpoint]
+    /// The sites whose pages may connect by WebSocket to a protocol with another transport; `*` is every site.
+    package var webSocketOrigins: [String]
     /// The backend.
     package var upstream: Upstream
     /// The mapping of a JSON backend, or `nil` in front of an IRC backend.

@@ -12,6 +12,20 @@ enum TextParsers {
         return text
     }
 
+    /// The origin of a page as browsers write it (RFC 6454 section 6.2), or `*`.
+    static func origin(_ text: String) throws(Mismatch) -> String {
+        guard text != "*" else { return text }
+        guard let separator = text.firstRange(of: "://") else { throw Mismatch("without a scheme") }
+        guard ["http", "https"].contains(text[..<separator.lowerBound].lowercased()) else {
+            throw Mismatch("whose scheme is neither http nor https")
+        }
+        let rest = text[separator.upperBound...]
+        guard !rest.isEmpty, !rest.contains(where: { "/?#@*".contains($0) }) else {
+            throw Mismatch("not an origin, which is a scheme, a host and perhaps a port")
+        }
+        return try self.word(text)
+    }
+
     /// A host name or an address.
     static func host(_ text: String) throws(Mismatch) -> String {
         guard try PawlConfiguration.Address(configuration: text, defaultPort: 0).host == text else { throw Mismatch() }

@@ -177,13 +177,15 @@ enum Assembly {
 
     private static func downstream(_ configuration: PawlConfiguration) throws -> DownstreamOptions {
         let listeners = configuration.listen.map {
-            ListenerOptions(host: $0.host, port: $0.port, usesTLS: $0.isEncrypted)
+            ListenerOptions(
+                host: $0.host, port: $0.port, usesTLS: $0.isEncrypted, usesWebSocket: $0.scheme.isWebSocket)
         }
         var options = DownstreamOptions(
             listeners: listeners, tls: try serverTLS(configuration),
             connectionLimit: configuration.limits.connections)
         options.acceptsProxyProtocol = configuration.accept.proxyProtocol
         options.webIRCPassword = configuration.accept.webircPassword?.value
+        options.webOrigins = WebOrigins(configuration.webSocketOrigins)
         let accept = configuration.accept
         options.trusts = { address in
             guard let text = address.ipAddress, let ip = IPAddress(text) else { return false }

@@ -129,7 +129,8 @@ import Testing
         let made = services
         let connection = try await channel.eventLoop.submit {
             let connection = IRCConnection(
-                id: ConnectionID(1), downstream: channel, output: MachineOutput(), usesTLS: false, services: made)
+                id: ConnectionID(1), downstream: channel, output: MachineOutput(),
+                listener: ListenerOptions(host: "127.0.0.1", port: 0), services: made)
             for number: UInt64 in [7, 8] {
                 connection.output.downstream.writeString(":a!a@b PRIVMSG c :\(number)\r\n")
                 connection.output.delivered = [number]

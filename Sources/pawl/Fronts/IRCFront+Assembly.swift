@@ -94,7 +94,7 @@ extension IRCFront {
             }
         settings.terminatesStartTLS = configuration.starttls == .terminate
         settings.visibility.hidesStartTLS = configuration.starttls == .hide
-        settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port
+        settings.visibility.stsPort = configuration.listen.first { $0.isEncrypted && !$0.scheme.isWebSocket }?.port
         let flood = configuration.upstream.flood
         settings.flood = Pacer.Limit(
             burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,

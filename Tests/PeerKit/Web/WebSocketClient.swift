@@ -14,7 +14,7 @@ package final class WebSocketClient {
     }
 
     /// The key of the RFC's own example, so that nobody has to compute the answer to it. Section 1.3.
-    static let handshake = [
+    package static let handshake = [
         ("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"),
         ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ]
@@ -23,10 +23,15 @@ package final class WebSocketClient {
     package private(set) var pending: [JSONValue] = []
     /// The code that the other side closed with; 1006 where it was torn.
     package private(set) var closeCode: Int?
+    /// Whether messages are lines, kept in ``lines``, and no JSON.
+    package var carriesLines = false
+    /// Messages that came while ``carriesLines``, each with whether it was text.
+    package private(set) var lines: [(bytes: [UInt8], isText: Bool)] = []
     /// Pongs that came.
     package private(set) var pongs: [[UInt8]] = []
     private let stream: ByteStream
     private var fragments: [UInt8] = []
+    private var isText = false
 
     init(_ stream: ByteStream) {
         self.stream = stream
@@ -96,6 +101,31 @@ package final class WebSocketClient {
         }
     }
 
+    /// Says a line of IRC, without its end.
+    package func say(_ line: String, _ opcode: Opcode = .text) throws { try send(opcode, Array(line.utf8)) }
+
+    /// The first line that holds these bytes. Lines up to it are forgotten.
+    @discardableResult
+    package func expectLine(
+        _ part: some Sequence<UInt8>, timeout: Duration = Deadline.usual
+    ) throws -> (bytes: [UInt8], isText: Bool) {
+        let (deadline, part) = (Deadline(timeout), Array(part))
+        while true {
+            while !lines.isEmpty {
+                let line = lines.removeFirst()
+                if line.bytes.indices.contains(where: { line.bytes[$0...].starts(with: part) }) { return line }
+            }
+            if let closeCode { throw PeerError("closed with \(closeCode), no \(String(decoding: part, as: UTF8.self))") }
+            try readFrame(.milliseconds(Int64(deadline.milliseconds)))
+        }
+    }
+
+    /// Reads frames until a pong has come.
+    package func expectPong() throws -> [UInt8] {
+        while pongs.isEmpty, closeCode == nil { try readFrame(Deadline.usual) }
+        return pongs.isEmpty ? [] : pongs.removeFirst()
+    }
+
     /// The first message of this type.
     @discardableResult
     package func expect(_ type: String, timeout: Duration = Deadline.usual) throws -> JSONValue {
@@ -131,9 +161,14 @@ package final class WebSocketClient {
     private func take(_ opcode: Opcode?, isFinal: Bool, _ payload: [UInt8]) throws {
         switch opcode {
         case .text, .binary, .continuation:
+            if opcode != .continuation { isText = opcode == .text }
             fragments += payload
             guard isFinal else { return }
-            pending.append(try JSONValue(fragments))
+            if carriesLines {
+                lines.append((fragments, isText))
+            } else {
+                pending.append(try JSONValue(fragments))
+            }
             fragments = []
         case .ping: try send(.pong, payload)
         case .pong: pongs.append(payload)
