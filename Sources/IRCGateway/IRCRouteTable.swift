@@ -3,6 +3,7 @@
 
 import DeviceDirectory
 package import IRCCodec
+package import Protection
 
 /// The kind of data in a command.
 package enum RouteLabel: Sendable, Equatable {
@@ -26,8 +27,8 @@ package enum RouteTreatment: Sendable, Equatable {
     case pass
     /// Forwarded, although it may contain free text.
     case count
-    /// Refused if the given parameter is present, else forwarded.
-    case refuseText(parameter: Int)
+    /// As the operator has chosen for the free text in the given parameter; forwarded without one.
+    case text(CommandText, parameter: Int)
     /// Refused.
     case refuse
     /// The gateway answers or rewrites it (CAP, STARTTLS, AUTHENTICATE), or notes it (WHOIS).
@@ -78,15 +79,23 @@ package enum IRCRouteTable {
         verbs.split(separator: " ").map { Route(String($0), label, treatment) }
     }
 
+    /// Commands with a text for which the operator chooses.
+    private static func rows(_ verbs: String, _ parameter: Int) -> [Route] {
+        verbs.split(separator: " ").map(String.init).map { verb in
+            guard let text = CommandText(verb: verb) else { preconditionFailure("\(verb) has no text to choose for") }
+            return Route(verb, .content, .text(text, parameter: parameter))
+        }
+    }
+
     /// Verbs that clients send.
     package static let client: [Route] = [
         rows("PRIVMSG NOTICE TAGMSG", .content, .seal),
         // Text for people, but not for one recipient: envelopes do not support it yet.
-        rows("WALLOPS GLOBOPS CPRIVMSG CNOTICE SATOPIC BATCH REDACT RELAYMSG", .content, .refuse),
-        rows("TOPIC", .content, .refuseText(parameter: 1)),
-        rows("AWAY QUIT", .content, .strip(parameter: 0)),
-        rows("PART KNOCK CYCLE SAQUIT SUMMON SQUIT", .content, .strip(parameter: 1)),
-        rows("KICK REMOVE SAPART SAKICK", .content, .strip(parameter: 2)),
+        rows("CPRIVMSG CNOTICE BATCH REDACT RELAYMSG", .content, .refuse),
+        rows("AWAY QUIT WALLOPS GLOBOPS", 0),
+        rows("TOPIC SATOPIC PART CYCLE SAQUIT", 1),
+        rows("KICK REMOVE SAKICK SAPART", 2),
+        rows("KNOCK SUMMON SQUIT", .content, .strip(parameter: 1)),
         rows("SETNAME USER INVITE METADATA", .metadata, .count),
         rows(
             "NICK JOIN MODE NAMES LIST WHO WHOWAS USERHOST USERIP ISON MONITOR WATCH SILENCE ACCEPT", .metadata, .pass),

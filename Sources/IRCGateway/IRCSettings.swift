@@ -35,6 +35,8 @@ package struct IRCSettings: Sendable {
     /// The name of the network, bound into every envelope.
     package var network: String
     package var exemptions: [Exemption] = []
+    /// What happens to the texts of commands where protection is demanded.
+    package var commandTexts = CommandTexts()
     package var texts = NoticeTexts()
     package var visibility = CapabilityNegotiation.Visibility()
     /// Whether this listener terminates TLS after STARTTLS.

@@ -4,7 +4,7 @@ import Reports
 
 extension ConfigurationKey {
     /// All keys, in the order of `config/pawl.yaml`.
-    package static let table: [ConfigurationKey] = front + back + web + people + own + records + service
+    package static let table: [ConfigurationKey] = front + back + web + people + commands + own + records + service
 
     /// Returns the key of a name, or nil if there is none.
     package static func named(_ name: String) -> ConfigurationKey? { byName[name] }

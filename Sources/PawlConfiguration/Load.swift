@@ -36,6 +36,12 @@ extension PawlConfiguration {
         self.push = Push(&reading)
         self.kinds = KindTreatments()
         for kind in ContentKind.allCases { self.kinds[kind] = reading.choice(.kind(kind)) }
+        self.commands = CommandTexts()
+        for policy in ConfigurationKey.commandPolicies {
+            for text in CommandText.allCases {
+                self.commands[text, under: policy] = reading.choice(.command(text, policy))
+            }
+        }
         self.policy = reading.choice(.policy, named: Policy.init(name:))
         self.services = reading.many(.services, ServicePattern.init(configuration:))
         self.bots = reading.many(.bots, ServicePattern.init(configuration:))

@@ -25,6 +25,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var push: Push
     /// What becomes of reactions, polls and other content at a JSON backend where messages are protected.
     package var kinds: KindTreatments
+    /// What happens to the texts of IRC commands where messages are protected.
+    package var commands: CommandTexts
     /// The certificate for clients, or `nil` if none is configured.
     package var tls: Identity?
     /// How the gateway handles the backend's STARTTLS.

@@ -140,6 +140,22 @@ package struct Judgement: Sendable {
         latches.latch(of: conversation) < .device ? conversation : nil
     }
 
+    // MARK: Commands
+
+    /// The policy for the text of a command that is no message: the strictest of the sender's and of the rooms that are
+    /// shown the text, and the latches of those rooms.
+    package func command(by sender: AccountID, shownIn rooms: some Sequence<AccountID>) -> Policy {
+        rooms.reduce(policies.policy(of: sender)) { strictest, room in
+            let latched: Policy =
+                switch latches.latch(of: ConversationID(room: room)) {
+                case .plaintext: .off
+                case .gateway: .hosted
+                case .device: .required
+                }
+            return max(strictest, policies.policy(inRoom: room, by: sender), latched)
+        }
+    }
+
     // MARK: Inbound
 
     /// Decides about plaintext from the backend.

@@ -21,6 +21,8 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     case name
     /// A keyword of which the backend should notify the sender. The target is the route.
     case keywords
+    /// A text of a command that is no message. The target is the verb.
+    case commandText = "command_text"
 
     package init(_ refusal: UnprotectableRequest) {
         self =
@@ -34,14 +36,18 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     /// Whether the target is a route or a command, not a name.
     package var isRoute: Bool {
         switch self {
-        case .media, .file, .verb, .search, .keywords: true
+        case .media, .file, .verb, .search, .keywords, .commandText: true
         case .legacy, .outsider, .exempt, .room, .directConnection, .notInRoom, .name: false
         }
     }
 
     /// Its name in the list of what `hosted` would refuse or stop; nil if it would not.
-    package var blocker: String? {
+    ///
+    /// - Parameter texts: the operator's choices for texts of commands.
+    package func blocker(_ target: String, _ texts: CommandTexts) -> String? {
         switch self {
+        case .commandText:
+            treatment(of: target, under: .hosted, texts) == .refuse ? "request" : nil
         case .legacy, .exempt, .room, .file: nil
         case .outsider: "outsider"
         case .media: "file"
@@ -54,14 +60,29 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         }
     }
 
+    /// What a policy for everyone does with the text of a command; nil if this is none.
+    package func treatment(
+        of target: String, under policy: Policy, _ texts: CommandTexts
+    ) -> CommandTextTreatment? {
+        guard self == .commandText else { return nil }
+        // Of the other commands the text is always removed.
+        guard let text = CommandText(verb: target) else { return policy.demandsProtection ? .strip : .pass }
+        return texts[text, under: policy]
+    }
+
     /// The refusal under a policy for everyone; nil if the message would be sent.
-    package func refusal(under policy: Policy, target: String) -> Refusal? {
+    ///
+    /// - Parameter texts: the operator's choices for texts of commands.
+    package func refusal(
+        under policy: Policy, target: String, _ texts: CommandTexts = CommandTexts()
+    ) -> Refusal? {
         let refusal: Refusal
         switch self {
         case .legacy: return policy.refusal(of: .legacy(AccountID(text: target)))
         case .exempt: return policy.refusal(of: .exempt)
         case .room: return policy.refusal(of: .room(.room(target)))
         case .keywords: return nil
+        case .commandText: return treatment(of: target, under: policy, texts) == .refuse ? .verb : nil
         case .outsider: return policy.refusal(of: .outsider)
         case .file: return policy.demandsDevices ? .media : nil
         case .media: refusal = .media

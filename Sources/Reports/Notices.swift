@@ -215,6 +215,11 @@ package enum Notices {
             + "This notice is shown once for each command."
     }
 
+    package static func refusedText(_ verb: String) -> String {
+        "Not done: messages are protected here, and the server could read this text of \(verb). Your operator has "
+            + "chosen to refuse such texts."
+    }
+
     package static func roomNotProtected(_ room: String) -> String {
         "Your private messages are encrypted, but \(room) is not: the server can read what you write there. An operator can "
             + "protect the room for everybody in it. This notice is shown once for each room."

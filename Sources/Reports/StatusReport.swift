@@ -112,6 +112,10 @@ package struct SimulationReport: Codable, Sendable, Equatable {
     package var byPerson: [String: Int]
     /// Refused requests by route or command, without messages.
     package var byRoute: [String: Int]
+    /// Commands that would be sent without their text, by command; IRC only.
+    package var strippedTexts: [String: Int]
+    /// Commands whose text the backend would still read, by command; IRC only. None below `hosted`.
+    package var passedTexts: [String: Int]
     /// Conversations that the next message in them would protect for good.
     package var latches: [LatchForecast.Rise]
     package var blinded: [Blinded]
@@ -120,19 +124,28 @@ package struct SimulationReport: Codable, Sendable, Equatable {
 
     /// Applies a policy to observations.
     ///
-    /// - Parameter known: the names of all known accounts.
+    /// - Parameters:
+    ///   - texts: the operator's choices for texts of commands.
+    ///   - known: the names of all known accounts.
     package init(
         _ policy: Policy, _ observations: [ObservationRow], _ forecast: LatchForecast = LatchForecast(),
-        known: Set<String> = []
+        texts: CommandTexts = CommandTexts(), known: Set<String> = []
     ) {
         self.policy = policy.name
         messages = observations.reduce(0) { $0.addingClamped($1.messages) }
         var refused: [Refused] = []
         byPerson = [:]
         byRoute = [:]
+        strippedTexts = [:]
+        passedTexts = [:]
         for row in observations {
             let observed = ObservedRecipient(rawValue: row.recipient) ?? .outsider
-            guard let refusal = observed.refusal(under: policy, target: row.target) else { continue }
+            switch observed.treatment(of: row.target, under: policy, texts) {
+            case .strip: strippedTexts[row.target, default: 0].addClamped(row.messages)
+            case .pass where policy.demandsProtection: passedTexts[row.target, default: 0].addClamped(row.messages)
+            case .pass, .refuse, nil: break
+            }
+            guard let refusal = observed.refusal(under: policy, target: row.target, texts) else { continue }
             refused.append(
                 Refused(sender: row.sender, target: row.target, reason: refusal.name, messages: row.messages))
             byPerson[row.sender, default: 0].addClamped(row.messages)
@@ -177,9 +190,11 @@ package struct Reporter: Sendable {
     /// - Parameters:
     ///   - published: devices on people's own machines whose public keys the directory has.
     ///   - connections: open connections of clients.
+    ///   - texts: the operator's choices for texts of commands.
     /// - Throws: ``StoreError`` if the store cannot be read.
     package func status(
-        upstream: String, policySource: String, published: Int, connections: Int, startedAt: Int64, now: Timestamp
+        upstream: String, policySource: String, published: Int, connections: Int, texts: CommandTexts,
+        startedAt: Int64, now: Timestamp
     ) throws(StoreError) -> StatusReport {
         let evidence = try store.evidence(limit: 100_000)
         let conversations = try store.conversations(limit: 100_000)
@@ -198,8 +213,8 @@ package struct Reporter: Sendable {
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
-            shares: try shares(now), queue: [:], requests: .init(), blockers: blockers(observations),
-            warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
+            shares: try shares(now), queue: [:], requests: .init(), blockers: blockers(observations, texts),
+            warnings: warnings(snapshot, texts, legacy: names.subtracting(asked).count))
     }
 
     private func shares(_ now: Timestamp) throws(StoreError) -> [StatusReport.Share] {
@@ -227,11 +242,11 @@ package struct Reporter: Sendable {
     }
 
     /// The recipients and requests that `hosted` would refuse, those with the most messages first.
-    private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
+    private func blockers(_ observations: [ObservationRow], _ texts: CommandTexts) -> [StatusReport.Blocker] {
         var totals: [String: StatusReport.Blocker] = [:]
         for row in observations {
             let observed = ObservedRecipient(rawValue: row.recipient)
-            guard let what = observed?.blocker else { continue }
+            guard let what = observed?.blocker(row.target, texts) else { continue }
             // Of keywords the operator has to know whose they are.
             let name = observed == .keywords ? row.sender : row.target
             let blocker = StatusReport.Blocker(what: what, name: name, messages: 0)
@@ -241,7 +256,7 @@ package struct Reporter: Sendable {
             .prefix(20).map { $0 }
     }
 
-    private func warnings(_ snapshot: PolicySnapshot, legacy: Int) -> [String] {
+    private func warnings(_ snapshot: PolicySnapshot, _ texts: CommandTexts, legacy: Int) -> [String] {
         var warnings: [String] = []
         if legacy > 0 {
             warnings.append(
@@ -251,6 +266,15 @@ package struct Reporter: Sendable {
         }
         if snapshot.strictest.demandsProtection {
             warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")
+            // Rooms may have another policy than everyone.
+            let read = CommandText.allCases.filter { text in
+                Policy.allCases.contains { texts.passed(under: $0).contains(text) }
+            }
+            if !read.isEmpty {
+                warnings.append(
+                    "The server reads texts of these commands, as the configuration says (`commands`): "
+                        + read.flatMap(\.verbs).joined(separator: ", ") + ".")
+            }
         }
         return warnings
     }

@@ -19,7 +19,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     case openNotRecipient, openForgotten
     case fragmentsLost, gaps
     // Lines.
-    case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend, unlabelled
+    case strippedText, passedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend, unlabelled
     // Stored keys.
     case unreadableSessions
     // Connections.
@@ -69,6 +69,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .fragmentsLost: "fragments_lost"
         case .gaps: "gaps"
         case .strippedText: "stripped_text"
+        case .passedText: "passed_text"
         case .flagWithoutEnvelope: "flag_without_envelope"
         case .envelopeWithoutFlag: "envelope_without_flag"
         case .badLines: "bad_lines"

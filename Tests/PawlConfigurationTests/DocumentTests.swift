@@ -60,7 +60,7 @@ struct DocumentTests {
         for key in ConfigurationKey.table {
             let words = (key.name.split(separator: ".").last ?? "").split(separator: "_")
             let property = "." + words.enumerated().map { $0 == 0 ? String($1) : $1.capitalized }.joined()
-            let section = key.name.hasPrefix("kinds.") ? "configuration.kinds" : nil
+            let section = ["kinds", "commands"].first { key.name.hasPrefix($0 + ".") }.map { "configuration.\($0)" }
             #expect(text.contains(section ?? properties[key.name] ?? property), "nobody reads \(key.name)")
         }
     }
@@ -87,6 +87,17 @@ struct DocumentTests {
             row.split(separator: "|")[0].split(separator: ",").map { $0.trimmingCharacters(in: [" ", "`"]) }
         }
         #expect(names == Policy.allCases.map(\.name))
+    }
+
+    /// The table of what changes for people names every text for which there is a choice, with its default.
+    @Test func theOperationsPageTellsWhatIsChosen() throws {
+        let page = URL(filePath: deliveredFolder).deletingLastPathComponent().appending(path: "deploy/OPERATIONS.md")
+        let rows = try String(contentsOf: page, encoding: .utf8).split(separator: "\n").filter { $0.hasPrefix("|") }
+        for text in CommandText.allCases {
+            let row = try #require(rows.first { $0.contains("`commands.*.\(text.rawValue)`") }, "\(text)")
+            #expect(text.verbs.allSatisfy { row.contains("`\($0)`") }, "\(row)")
+            #expect(row.contains("`\(text.standard.rawValue)`"), "\(row)")
+        }
     }
 
     @Test func exampleForNgIRCd() throws {

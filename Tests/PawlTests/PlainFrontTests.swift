@@ -14,7 +14,7 @@ import Testing
 
 /// A chat protocol without rooms, queue, mapping or published devices implements only what has no obvious answer.
 private struct PlainFront: ChatFront, PlainListeners, WithExactNames, WithoutMapping, WithoutObservations,
-    WithoutOwnDevices, WithoutQueue, WithoutSidecar
+    WithoutOwnDevices, WithoutQueue, WithoutSidecar, WithoutCommandTexts
 {
     static let chat = ChatProtocol(
         stored: "plain", title: "Plain", backend: "a Plain backend", scheme: "plain", ports: (1, 2))

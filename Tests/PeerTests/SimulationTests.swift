@@ -203,6 +203,7 @@ import Testing
         let lines = [
             "PRIVMSG #room :one", "PRIVMSG bob :two", "PRIVMSG carol :three", "TOPIC #room :four", "TOPIC #room",
             "PRIVMSG bob :\u{1}DCC SEND x 1 2 3\u{1}", "PRIVMSG carol :\u{1}DCC CHAT x 1 2\u{1}", "WALLOPS :five",
+            "AWAY :lunch", "PART #elsewhere :nothing to do",
             "FROBNICATE :six", "PRIVMSG #elsewhere :seven",
         ]
         func refusals() throws -> Int {
@@ -215,10 +216,11 @@ import Testing
         var report: [String: Any] = [:]
         try eventually("all of it is in the simulation", every: .milliseconds(100)) {
             report = (try lab.json(["policy", "simulate", "hosted"]) as? [[String: Any]])?.first ?? [:]
-            return (report["messages"] as? Int ?? 0) >= 9
+            return (report["messages"] as? Int ?? 0) >= 11
         }
         let foreseen = report["refusedMessages"] as? Int
         #expect(report["byRoute"] as? [String: Int] == ["TOPIC": 1, "WALLOPS": 1, "an unknown command": 1])
+        #expect(report["strippedTexts"] as? [String: Int] == ["AWAY": 1, "PART": 1])
         #expect(report["byPerson"] as? [String: Int] == ["alice": 7], "\(report)")
         #expect(report["outsiders"] as? [String] == ["carol"])
         let latches = (report["latches"] as? [[String: Any]] ?? []).map { $0["conversation"] as? String }
@@ -229,6 +231,7 @@ import Testing
         #expect(report["neverObserved"] as? [String] == ["bob"])
         let text = try lab.gateway.admin(["policy", "simulate", "hosted"]).stdout
         #expect(text.contains("Protected for good") && text.contains("carol"), "\(text)")
+        #expect(text.contains("1 AWAY, 1 PART"), "\(text)")
         #expect(try lab.gateway.admin(["policy", "set", "hosted", "--yes"]).succeeded)
         #expect(try refusals() == foreseen)
     }

@@ -11,10 +11,13 @@ extension IRCConnectionMachine {
     /// Handles one line of the client.
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
-        registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
+        if line.key.isText || line.key == .tagmsg { return message(line, raw, now, out) }
+        let demanded = commandPolicy(line)
+        let isRefused = demanded.demandsProtection && refuses(line, demanded)
+        // A refused command changes nothing that could be repeated, and a refused QUIT ends nothing.
+        if !isRefused { registration.note(line, raw, nick: foldedNick, support.caseMapping.fold) }
         if answeredInOutage(line, out) { return }
         switch line.key {
-        case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
         case .pawl where capabilities.clientAsked:
             if case .front(let device) = role { return controlLine(line, device, now, out) }
         case .cap: return clientCAP(line, raw, now, out)
@@ -23,15 +26,24 @@ extension IRCConnectionMachine {
         case .whois: trackWhois(line)
         default: break
         }
-        if refuses(line), isRegistered, !role.isSidecar {
-            let verb =
-                IRCRouteTable.client(line.key) == nil ? "an unknown command" : line.string(line.verbSpan).uppercased()
-            observations.note(verb, .verb, now: now.monotonic)
-            if observations.isFull { flushObservations(now, out, force: true) }
-            scheduleWake(now, out)
+        if isRegistered, !role.isSidecar { observe(line, now, out) }
+        guard demanded.demandsProtection else { return forward(raw, now, out) }
+        guarded(line, raw, demanded, now, out)
+    }
+
+    /// Counts a command that `hosted` refuses, or whose text it does not send.
+    private func observe(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
+        let verb = line.string(line.verbSpan).uppercased()
+        if hasText(line) {
+            observations.note(verb, .commandText, now: now.monotonic)
+        } else if refuses(line, .hosted) {
+            let isKnown = IRCRouteTable.client(line.key) != nil
+            observations.note(isKnown ? verb : "an unknown command", .verb, now: now.monotonic)
+        } else {
+            return
         }
-        guard policy.demandsProtection else { return forward(raw, now, out) }
-        guarded(line, raw, now, out)
+        if observations.isFull { flushObservations(now, out, force: true) }
+        scheduleWake(now, out)
     }
 
     /// Notes a line of a connection whose bytes pass unchanged.
@@ -76,30 +88,70 @@ extension IRCConnectionMachine {
 
     // MARK: The route table under `hosted` and above
 
-    private func guarded(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+    /// - Parameter demanded: the policy for this command, ``commandPolicy(_:)``.
+    private func guarded(
+        _ line: IRCLine, _ raw: ByteBuffer, _ demanded: Policy, _ now: Timestamp, _ out: MachineOutput
+    ) {
         guard !line.containsNUL else {
             environment.tally.add(.badLines)
             return reply(421, [line.string(line.verbSpan)], "A line must not contain a NUL byte", out)
         }
-        guard !refuses(line), let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
+        guard !refuses(line, demanded), let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
         switch route.hosted {
-        case .pass, .handled, .refuseText: forward(raw, now, out)
+        case .pass, .handled: forward(raw, now, out)
         case .secret:
             environment.tally.add(.sentExempt)
             forward(raw, now, out)
         case .count:
             forward(raw, now, out)
         case .strip(let index): strip(line, raw, parameter: index, now, out)
+        case .text(let text, let index):
+            switch settings.commandTexts[text, under: demanded] {
+            case .strip, .refuse: strip(line, raw, parameter: index, now, out)
+            case .pass:
+                if commandText(line) != nil { environment.tally.add(.passedText) }
+                forward(raw, now, out)
+            }
         case .refuse, .seal: refuseVerb(line, out)
         }
     }
 
-    /// Whether `hosted` refuses a line that is not a message.
-    private func refuses(_ line: IRCLine) -> Bool {
+    /// Whether a command has a text that is not sent where protection is demanded, or only as the operator chooses.
+    private func hasText(_ line: IRCLine) -> Bool {
+        switch IRCRouteTable.client(line.key)?.hosted {
+        case .strip(let index), .text(_, let index): line.parameter(index).map { !$0.isEmpty } ?? false
+        case .seal, .pass, .count, .refuse, .handled, .secret, nil: false
+        }
+    }
+
+    /// The text of a command for which the operator chooses; nil if it has none.
+    private func commandText(_ line: IRCLine) -> CommandText? {
+        guard case .text(let text, _)? = IRCRouteTable.client(line.key)?.hosted, hasText(line) else { return nil }
+        return text
+    }
+
+    /// The policy for a line that is not a message: that of the connection's account, and for the text of a command
+    /// also that of the rooms that are shown it.
+    private func commandPolicy(_ line: IRCLine) -> Policy {
+        guard !role.isSidecar, isGuarded, commandText(line) != nil,
+            case .text(let text, let index)? = IRCRouteTable.client(line.key)?.hosted
+        else { return policy }
+        let shown: [String]
+        switch text {
+        case .topic, .kick, .part: shown = (0..<index).flatMap { line.names($0) }.compactMap { room($0)?.name }
+        case .quit: shown = Array(rooms.names)
+        case .away, .wallops: shown = []
+        }
+        return judgement.command(by: account, shownIn: shown.lazy.map { .room($0) })
+    }
+
+    /// Whether a policy that demands protection refuses a line that is not a message.
+    private func refuses(_ line: IRCLine, _ demanded: Policy) -> Bool {
         guard let route = IRCRouteTable.client(line.key) else { return true }
         return switch route.hosted {
         case .refuse, .seal: true
-        case .refuseText(let index): line.parameter(index) != nil
+        case .text(let text, _):
+            commandText(line) != nil && settings.commandTexts[text, under: demanded] == .refuse
         case .pass, .handled, .secret, .count, .strip: false
         }
     }
@@ -108,8 +160,10 @@ extension IRCConnectionMachine {
         environment.tally.add(.refusedVerb)
         let verb = line.string(line.verbSpan).uppercased()
         let label = line.tag("label")
-        reply(
-            421, [verb], Notices.refusal(.verb, target: verb, texts: settings.texts), label: label, out)
+        let words =
+            commandText(line) == nil
+            ? Notices.refusal(.verb, target: verb, texts: settings.texts) : Notices.refusedText(verb)
+        reply(421, [verb], words, label: label, out)
     }
 
     private func strip(_ line: IRCLine, _ raw: ByteBuffer, parameter index: Int, _ now: Timestamp, _ out: MachineOutput)
@@ -122,12 +176,24 @@ extension IRCConnectionMachine {
         stripped.writeTags(line.tagList.filter { !$0.isClientOnly })
         stripped.writeString(verb)
         for span in line.parameters.prefix(index) { stripped.writeString(" " + line.string(span)) }
-        if line.key == .away { stripped.writeString(" " + Self.strippedAway) }
+        if let replacement = Self.replacement(of: commandText(line)) { stripped.writeString(" " + replacement) }
         stripped.writeString("\r\n")
         forward(stripped, now, out)
     }
 
-    /// Replaces the text of AWAY. Without a text AWAY means that the person is back.
+    /// Replaces a text without which the command would mean something else; nil if it can be omitted.
+    ///
+    /// Without a text AWAY means that the person is back, TOPIC asks for the topic, and servers refuse WALLOPS.
+    private static func replacement(of text: CommandText?) -> String? {
+        switch text {
+        case .away: strippedAway
+        case .topic: ":"
+        case .wallops: ":(text removed)"
+        case .kick, .part, .quit, nil: nil
+        }
+    }
+
+    /// Replaces the text of AWAY.
     static let strippedAway = ":Away"
 
     // MARK: What the gateway handles

@@ -194,9 +194,9 @@ extension IRCConnectionMachine {
             verbs.insert(.mode)
         }
         if let away = registration.away {
-            // Under `hosted` the server never received the text.
-            out.upstream.writeImmutableBuffer(
-                policy.demandsProtection ? ByteBuffer(string: "AWAY \(Self.strippedAway)\r\n") : away)
+            // Where the text is not passed on, the server never received it.
+            let passes = settings.commandTexts[.away, under: policy] == .pass
+            out.upstream.writeImmutableBuffer(passes ? away : ByteBuffer(string: "AWAY \(Self.strippedAway)\r\n"))
             outbound.charge(64, now: now.monotonic)
             verbs.insert(.away)
         }

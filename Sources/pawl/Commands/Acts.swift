@@ -231,7 +231,7 @@ struct PolicyCommand: AsyncParsableCommand {
             abstract: "Count the observed messages that stricter policies would have refused.",
             discussion: """
                 The report names people, routes and commands, the conversations that would become protected for good, and \
-                the people who could no longer read them. While nothing is protected, the gateway does not read bodies of \
+                the people who could no longer read them. For IRC it counts the commands that would lose their text. While nothing is protected, the gateway does not read bodies of \
                 HTTP requests, so it does not count text that the mapping does not find.
                 """)
         @Argument(help: "One policy; without it, all that are stricter than the one in force.") var policy: String?
@@ -248,7 +248,8 @@ struct PolicyCommand: AsyncParsableCommand {
                 var changed = gateway.tables.policies.snapshot
                 changed.everyone = policy
                 let forecast = gateway.latchForecast(to: changed, observations)
-                return SimulationReport(policy, observations, forecast, known: known)
+                return SimulationReport(
+                    policy, observations, forecast, texts: gateway.front.commandTexts, known: known)
             }
             return common.json ? try .json(reports) : .text(reports.map(StatusText.text).joined(separator: "\n\n"))
         }

@@ -98,6 +98,13 @@ enum StatusText {
                     ["FROM", "TO", "WHY", "MESSAGES"],
                     report.refused.prefix(100).map { [$0.sender, $0.target, $0.reason, "\($0.messages)"] }))
         }
+        for (what, texts) in [
+            ("Commands that would be sent without their text", report.strippedTexts),
+            ("Commands whose text the server would still read", report.passedTexts),
+        ] where !texts.isEmpty {
+            let counts = texts.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }
+            lines.append("\(what): \(counts.joined(separator: ", "))")
+        }
         if !report.latches.isEmpty {
             lines.append(
                 "Protected for good from the next message on (\(report.latches.count)): "

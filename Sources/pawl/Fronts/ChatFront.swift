@@ -90,6 +90,8 @@ protocol ChatFront: Sendable {
     func complete(_ report: inout StatusReport) async throws
     /// Adds what only this protocol counts to the page of metrics.
     func addMetrics(to page: inout MetricsPage) async
+    /// The operator's choices for texts of commands.
+    var commandTexts: CommandTexts { get }
     /// The people and devices behind the gateway now.
     func presence() -> Presence
     /// Devices of which the gateway has received an envelope since its start.
@@ -239,6 +241,13 @@ extension WithoutMapping {
             .noMapping,
             "The backend of this gateway speaks \(Self.chat.title), and has no mapping. This is for HTTP backends.")
     }
+}
+
+/// A front whose requests carry no texts beside messages that a choice could be about.
+protocol WithoutCommandTexts: ChatFront {}
+
+extension WithoutCommandTexts {
+    var commandTexts: CommandTexts { CommandTexts() }
 }
 
 /// A front that sends what is sealed once.

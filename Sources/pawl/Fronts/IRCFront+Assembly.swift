@@ -92,6 +92,7 @@ extension IRCFront {
             case .front: NoticeTexts(configuration.refusal)
             case .sidecar: .sidecar
             }
+        settings.commandTexts = configuration.commands
         settings.terminatesStartTLS = configuration.starttls == .terminate
         settings.visibility.hidesStartTLS = configuration.starttls == .hide
         settings.visibility.stsPort = configuration.listen.first { $0.isEncrypted && !$0.scheme.isWebSocket }?.port

@@ -109,7 +109,7 @@ struct IRCFront: ChatFront, PlainListeners, WithoutMapping, WithoutObservations 
                 known.add(
                     ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
             case .outsider, .exempt, .media, .file, .verb, .search, .directConnection, .notInRoom, .name, .keywords,
-                nil:
+                .commandText, nil:
                 break
             }
         }
@@ -129,6 +129,8 @@ struct IRCFront: ChatFront, PlainListeners, WithoutMapping, WithoutObservations 
     }
 
     // MARK: Reports
+
+    var commandTexts: CommandTexts { environment.settings.commandTexts }
 
     func complete(_ report: inout StatusReport) async throws {
         report.accounts.connectedNow = environment.roster.count

@@ -22,7 +22,7 @@ extension JSONJob: DirectoryFrontJob {}
 /// The JSON side of a running gateway.
 ///
 /// An account has no connection that could be missing.
-struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
+struct JSONFront: ChatFront, WithExactNames, WithoutSidecar, WithoutCommandTexts {
     typealias Thread = CommitThread<JSONParticipants>
 
     let thread: Thread
@@ -71,7 +71,7 @@ struct JSONFront: ChatFront, WithExactNames, WithoutSidecar {
             case .room: isPrivate = false
             // Messages to outsiders are refused, so they protect no conversation.
             case .outsider, .exempt, .media, .file, .verb, .search, .directConnection, .notInRoom, .name, .keywords,
-                nil:
+                .commandText, nil:
                 continue
             }
             known.add(.ofRoom(row.target), row.target, isPrivate: isPrivate, [AccountID.services(row.sender)])

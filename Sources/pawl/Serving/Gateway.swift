@@ -81,7 +81,8 @@ final class Gateway: Sendable {
             report = try reporter.status(
                 upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
                 published: deviceOwners.reduce(0) { $0 + $1.entry.published.count },
-                connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
+                connections: server.connectionCount, texts: front.commandTexts, startedAt: startedAt,
+                now: SystemClock.now())
         } catch {
             throw storeProblem.map { AdminFailure(.notStored, $0) } ?? AdminFailure(error)
         }
