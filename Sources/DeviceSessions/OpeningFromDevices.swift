@@ -121,6 +121,7 @@ extension OwnDevice {
         case .new(let peer): return (peer, .keysExchanged(peer.name))
         case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
         case .changed(let peer): return (peer, .changed(peer.name))
+        case .forked(let peer, let isNew): return (peer, .forked(peer.name, isNew: isNew))
         case .own(let list):
             // The list of another of the person's own devices may be a later version.
             guard list.continues(deviceList), list != deviceList else { return (nil, nil) }

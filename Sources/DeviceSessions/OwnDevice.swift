@@ -419,6 +419,10 @@ package final class OwnDevice {
             peer.acceptOffered()
             put(peer, &unit)
             return devices
+        case .keep:
+            guard peer.isForked else { return [] }
+            peer.keepPinned()
+            put(peer, &unit)
         case .forget:
             show(name, &unit)
             state.forget(name, &unit.changes)

@@ -56,6 +56,11 @@ public struct DeviceList: Equatable, Sendable {
     /// Returns whether this is the same list as `other`, or a later version of it.
     public func continues(_ other: DeviceList) -> Bool { versions.starts(with: other.versions) }
 
+    /// The number of versions with which both lists begin.
+    package func commonVersions(with other: DeviceList) -> Int {
+        zip(versions, other.versions).prefix { $0 == $1 }.count
+    }
+
     /// Adds a version that contains one more device, signed by a device of the last version.
     ///
     /// - Returns: nil if a limit is reached, the device is already in the list, or the signer is not.

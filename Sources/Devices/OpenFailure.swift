@@ -21,6 +21,8 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case unknownSender = "unknown_sender"
     /// It shows a device list, and no more peers can be pinned.
     case tooManyPeers = "too_many_peers"
+    /// It shows a fork of the reader's own device list: one of the reader's devices may be stolen.
+    case ownListForked = "own_list_forked"
     /// The source of the line is not the account that the envelope names.
     case wrongSource = "wrong_source"
     /// It is sealed under a sender key that has not come, or that was never meant for this device.

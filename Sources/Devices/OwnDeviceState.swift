@@ -115,6 +115,7 @@ package struct OwnDeviceState {
         case new(Peer)
         case known(Peer, isRenewed: Bool)
         case changed(Peer)
+        case forked(Peer, isNew: Bool)
         case own(DeviceList)
         case refused(OpenFailure)
     }
@@ -126,10 +127,12 @@ package struct OwnDeviceState {
         case .new(let peer): .new(peer)
         case .known(let peer, let isRenewed): .known(peer, isRenewed: isRenewed)
         case .changed(let peer): .changed(peer)
+        case .forked(let peer, let isNew): .forked(peer, isNew: isNew)
         case .own(let list): .own(list)
         case .refused(.notListed): .refused(.unknownSender)
         case .refused(.tooMany): .refused(.tooManyPeers)
         case .refused(.belongsElsewhere): .refused(.wrongSource)
+        case .refused(.forksOwnList): .refused(.ownListForked)
         }
     }
 }

@@ -11,7 +11,8 @@ public struct Peer: Equatable, Sendable {
     public var name: AccountID
     /// The pinned list.
     public var deviceList: DeviceList
-    /// A list that does not continue ``deviceList``. Nothing is sent until a person has accepted it.
+    /// A list that does not continue ``deviceList``: other keys, or a fork of the list; see ``isForked``. Nothing is sent
+    /// until a person has decided.
     public var offered: DeviceList?
     /// Whether a person has compared the safety number.
     public var isVerified = false
@@ -26,6 +27,14 @@ public struct Peer: Equatable, Sendable {
     package var introduced: [DeviceID: Int64] = [:]
     /// The number of each device's last room request; see `RoomRequest.number`.
     package var requests: [DeviceID: Int64] = [:]
+
+    /// The number of first versions of ``deviceList`` that a person has chosen when another list forked from it. A list
+    /// that does not share them is refused. Zero before.
+    package var settledVersions = 0
+
+    /// Whether ``offered`` is a fork of ``deviceList``. Both have the same safety number, so a comparison does not show
+    /// which one is right: the person has to ask which devices are the peer's.
+    public var isForked: Bool { offered?.root == deviceList.root }
 
     /// Pins a list under a name.
     public init(name: AccountID, deviceList: DeviceList, since: Int64) {
@@ -65,7 +74,16 @@ public struct Peer: Equatable, Sendable {
     /// See ``PinTable/accept(_:)``.
     package mutating func acceptOffered() {
         guard let list = offered else { return }
+        settledVersions = isForked ? list.versions.count : 0
         (deviceList, offered, isVerified, introduced) = (list, nil, false, [:])
+    }
+
+    /// Keeps the pinned list and drops the fork that was offered, as a person has decided.
+    ///
+    /// See ``PinTable/keep(_:)``.
+    package mutating func keepPinned() {
+        guard isForked else { return }
+        (offered, settledVersions) = (nil, deviceList.versions.count)
     }
 
     /// Returns whether the device itself has confirmed that it belongs to this list: by signing a version or by showing
@@ -77,9 +95,11 @@ public struct Peer: Equatable, Sendable {
 
     // MARK: Bytes
 
-    /// The form in which a peer is stored.
+    /// The form in which a peer is stored. Form 2 has ``settledVersions`` after the first three bytes.
     public var bytes: [UInt8] {
-        var output: [UInt8] = [1, (isVerified ? 1 : 0) | (isEstablished ? 2 : 0), UInt8(clamping: sentVersions)]
+        let flags: UInt8 = (isVerified ? 1 : 0) | (isEstablished ? 2 : 0)
+        var output: [UInt8] = [settledVersions == 0 ? 1 : 2, flags, UInt8(clamping: sentVersions)]
+        if settledVersions != 0 { output.append(UInt8(clamping: settledVersions)) }
         output.append(bigEndian: UInt64(bitPattern: since))
         output.append(field: deviceList.bytes)
         output.append(field: offered?.bytes ?? [])
@@ -101,11 +121,12 @@ public struct Peer: Equatable, Sendable {
     public init(name: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
-        guard form == 1 else { throw .unsupportedVersion(form) }
+        guard form == 1 || form == 2 else { throw .unsupportedVersion(form) }
         self.name = name
         let flags = try cursor.byte()
         (isVerified, isEstablished) = (flags & 1 != 0, flags & 2 != 0)
         sentVersions = Int(try cursor.byte())
+        if form == 2 { settledVersions = Int(try cursor.byte()) }
         since = Int64(bitPattern: try cursor.uint64())
         deviceList = try DeviceList(try cursor.field())
         let other = try cursor.field()

@@ -11,6 +11,9 @@ package enum PeerEvent: Sendable, Equatable {
     case renewed(AccountID)
     /// A device shows other keys than those pinned for this name.
     case changed(AccountID)
+    /// A device shows a fork of the list that is pinned for this name; the person's own list under ``AccountID/own``.
+    /// `isNew` is false if the person was notified before, and has not decided yet.
+    case forked(AccountID, isNew: Bool)
     /// A member writes end to end in the room of this folded name, so the person's messages are sealed there too.
     case roomProtected(String)
     /// The person's device list includes this device from now on.
@@ -26,10 +29,22 @@ package enum PeerEvent: Sendable, Equatable {
     case crossed(isText: Bool)
 }
 
+extension PeerEvent {
+    /// Whether nothing is sent to the peer until the person has decided about the keys that it shows.
+    package var awaitsDecision: Bool {
+        switch self {
+        case .changed, .forked: true
+        case .keysExchanged, .renewed, .roomProtected, .adopted, .revoked, .otherName, .asked, .crossed: false
+        }
+    }
+}
+
 /// A person's decision about the devices of a peer.
 package enum PeerDecision: Sendable, Equatable {
     /// Trusts the offered keys.
     case accept
+    /// Keeps the pinned list, and drops the fork of it that is offered.
+    case keep
     /// Marks the safety number as compared.
     case verify
     /// Marks the safety number as compared, if the pinned list has this root and no other keys are offered.

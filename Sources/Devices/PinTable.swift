@@ -87,6 +87,17 @@ public struct PinTable: Sendable {
         return former
     }
 
+    /// Keeps the pinned list of a peer that shows a fork of it, as the person has decided. Other lists that leave it
+    /// within its present versions are refused from now on.
+    ///
+    /// - Returns: the peer to store; nil if it is unknown, or shows no fork.
+    public mutating func keep(_ name: AccountID) -> Peer? {
+        guard var peer = peers[name], peer.isForked else { return nil }
+        peer.keepPinned()
+        put(peer)
+        return peer
+    }
+
     /// Records that a person has compared the safety number of the pinned list.
     ///
     /// - Returns: the peer to store; nil if it is unknown, or other keys are offered.
@@ -107,6 +118,10 @@ public struct PinTable: Sendable {
         case known(Peer, isRenewed: Bool)
         /// Other keys under a name that has a pinned list. Nothing is sent until a person has accepted them.
         case changed(Peer)
+        /// A list that leaves the pinned one after a common first version: two devices of one account disagree, and one
+        /// of them may be stolen. Nothing is sent until a person has accepted it or kept the pinned one. `isNew` is false
+        /// if the peer is known to show a fork.
+        case forked(Peer, isNew: Bool)
         /// The list of another device of the person's own.
         case own(DeviceList)
         /// Nothing is pinned and nothing changes.
@@ -118,8 +133,11 @@ public struct PinTable: Sendable {
         /// The list does not contain the device that showed it, its owner has removed the device, or the list came without
         /// a name.
         case notListed
-        /// The list belongs to another name, is a fork of a pinned list, or has another key for a known device.
+        /// The list belongs to another name, has another key for a known device, or is a fork about which a person has
+        /// decided already.
         case belongsElsewhere
+        /// The list is a fork of the person's own list. One of their devices may be stolen.
+        case forksOwnList
         /// ``PinTable/peerLimit`` peers are pinned.
         case tooMany
     }
@@ -136,10 +154,19 @@ public struct PinTable: Sendable {
             return deviceList.identity(of: id) != nil || shown.continues(deviceList)
                 ? .own(shown) : .refused(.notListed)
         }
-        guard !contradicts(shown), shown.root != deviceList.root, names != [.own] else {
-            return .refused(.belongsElsewhere)
-        }
+        guard shown.root != deviceList.root else { return .refused(.forksOwnList) }
+        guard names != [.own] else { return .refused(.belongsElsewhere) }
         let pinned = names.compactMap { peers[$0] }
+        if let peer = forked(by: shown, pinned) {
+            // The person has decided about the versions that both lists would have to share.
+            guard peer.deviceList.commonVersions(with: shown) >= peer.settledVersions else {
+                return .refused(.belongsElsewhere)
+            }
+            var changed = peer
+            changed.offered = shown
+            return .forked(changed, isNew: !peer.isForked)
+        }
+        guard !contradicts(shown) else { return .refused(.belongsElsewhere) }
         let sameList = pinned.first { shown.continues($0.deviceList) || $0.deviceList.continues(shown) }
         let elsewhere = pinned.isEmpty ? peers.values.first { shown.continues($0.deviceList) } : nil
         if var peer = sameList ?? elsewhere {
@@ -149,8 +176,6 @@ public struct PinTable: Sendable {
             return .known(peer, isRenewed: isNewer)
         }
         if var peer = pinned.first {
-            // A fork has the same safety number as the list that it left: a comparison would not show the difference.
-            guard shown.root != peer.deviceList.root else { return .refused(.belongsElsewhere) }
             peer.offered = shown
             return .changed(peer)
         }
@@ -158,5 +183,18 @@ public struct PinTable: Sendable {
         guard let name = names.first else { return .refused(.notListed) }
         guard peers.count < Self.peerLimit else { return .refused(.tooMany) }
         return .new(Peer(name: name, deviceList: shown, since: now))
+    }
+
+    /// The peer whose pinned list has the same first key as a list that is neither a later nor an earlier version of it;
+    /// nil if there is none, or if another of the peers has the list. If no peer has the name, all peers are compared.
+    private func forked(by shown: DeviceList, _ pinned: [Peer]) -> Peer? {
+        func isSame(_ peer: Peer) -> Bool {
+            shown.continues(peer.deviceList) || peer.deviceList.continues(shown)
+        }
+        guard pinned.isEmpty else {
+            return pinned.contains(where: isSame) ? nil : pinned.first { $0.deviceList.root == shown.root }
+        }
+        let all = peers.values.filter { $0.deviceList.root == shown.root }
+        return all.contains(where: isSame) ? nil : all.min { $0.name < $1.name }
     }
 }

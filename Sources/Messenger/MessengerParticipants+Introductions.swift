@@ -108,8 +108,8 @@ extension MessengerParticipants {
         guard var peer = known, [peer.name] == source.accounts else { throw OpenError(reason: .wrongSource) }
         guard peer.takes(introduction) else { throw OpenError(reason: .copy) }
         own.put(peer, &unit)
-        if case .changed = event {
-            report(.peer(.changed(peer.name)), &unit)
+        if let event, event.awaitsDecision {
+            reportUndecided(event, &unit)
             return .taken
         }
         if judged != nil { report(.peer(event ?? .renewed(peer.name)), &unit) }
@@ -134,8 +134,11 @@ extension MessengerParticipants {
                 shown: list, by: envelope.sender, from: source, now, in: vault, &unit)
             // The list is a known one, and its owner has another name.
             guard peer == nil || [peer] == source.accounts else { throw OpenError(reason: .wrongSource) }
+            if let event, event.awaitsDecision {
+                reportUndecided(event, &unit)
+                return peer
+            }
             if let event { report(peer == nil ? .ownDevices(list) : .peer(event), &unit) }
-            if case .changed = event { return peer }
             if case .ready = control {
                 try answer(
                     .acknowledge(own.deviceList), to: envelope.sender, of: source.accounts.first ?? .own, now, &unit)

@@ -45,6 +45,10 @@ extension MessengerParticipants {
             goBack(to: before, now, &unit)
             let refusal = error is StoreError ? MessengerRefusal.notCommitted : .notAuthentic
             unit.reply = (ConnectionID(ticket), .refused(refusal))
+            if let error = error as? OpenError, error.reason == .ownListForked, !hasReportedOwnFork {
+                hasReportedOwnFork = true
+                report(.peer(.forked(.own, isNew: true)), &unit)
+            }
         }
     }
 
@@ -89,9 +93,9 @@ extension MessengerParticipants {
         }
         let (judged, event) = try own.judge(keys.deviceList, by: first.id, from: source(user), now)
         guard var peer = judged, peer.name == .services(user) else { throw MessengerRefusal.notAuthentic }
-        if case .changed = event {
+        if let event, event.awaitsDecision {
             own.put(peer, &unit)
-            return report(.peer(.changed(peer.name)), &unit)
+            return reportUndecided(event, &unit)
         }
         for device in confirmed { peer.note(device.id) }
         own.put(peer, &unit)
@@ -173,8 +177,11 @@ extension MessengerParticipants {
                 report(.ownDevices(keys.deviceList), &unit)
             }
         } else {
-            // An older version of the list, or another list.
-            guard own.deviceList.continues(keys.deviceList) else { throw MessengerRefusal.notAuthentic }
+            // An older version of the list, a fork of it, or another list.
+            guard own.deviceList.continues(keys.deviceList) else {
+                guard own.deviceList.root == keys.deviceList.root else { throw MessengerRefusal.notAuthentic }
+                throw OpenError(reason: .ownListForked)
+            }
         }
         let confirmed = keys.confirmed(for: account)
         if !isMaster { try store(keys, &unit) }
@@ -272,6 +279,12 @@ extension MessengerParticipants {
         }
     }
 
+    /// Reports that nothing is sent to a person until the keys that they show are accepted; of a fork once.
+    mutating func reportUndecided(_ event: PeerEvent, _ unit: inout Unit) {
+        if case .forked(_, isNew: false) = event { return }
+        report(.peer(event), &unit)
+    }
+
     // MARK: Decisions
 
     mutating func decide(
@@ -283,7 +296,7 @@ extension MessengerParticipants {
         if decision == .adopt || decision == .join, !introducesItself { throw MessengerRefusal.notAllowed }
         end(own.decide(chat, decision, &unit), &unit)
         if decision == .adopt, introducesItself { try sendOwnList(to: chat, now, &unit) }
-        if decision == .accept || decision == .forget {
+        if decision == .accept || decision == .keep || decision == .forget {
             memory.checked[chat] = nil
             want(keysOf: user, &unit)
         }

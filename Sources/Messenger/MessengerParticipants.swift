@@ -70,6 +70,8 @@ package struct MessengerParticipants: VaultHolding {
     }
 
     var memory = Memory()
+    /// Whether the app was told in this process that a fork of the own list is published.
+    var hasReportedOwnFork = false
     /// People whose keys the open job needs. They are reported even if the job is refused.
     private var wantedKeys: [String] = []
     /// When this process has asked for a part of the history, in milliseconds of uptime, and the pause after it.

@@ -109,6 +109,11 @@ public protocol CypherMessengerEventHandler: P2PEventHandler {
     func onKeysExchanged(with username: Username) async
     /// A person shows other keys than before. Messages to them wait until ``PrivateChat/acceptKeys()`` is called.
     func onContactIdentityChange(of username: Username) async
+    /// A person shows another version of their device list than the known one, and neither continues the other: one of
+    /// their devices may be stolen. The safety number is the same for both. Messages to them wait until
+    /// ``PrivateChat/acceptKeys()`` or ``PrivateChat/keepKeys()`` is called; ``PrivateChat/offeredDevices`` are those of
+    /// the other version. The own name stands for the person's own list, of which the known version stays.
+    func onDeviceListFork(of username: Username) async
     /// An envelope under a person's name could not be opened.
     func onUnreadableMessage(from username: Username, reason: String) async
     /// Messages of a person were lost on the way.
@@ -137,6 +142,8 @@ extension CypherMessengerEventHandler {
     public func onKeysExchanged(with username: Username) async {}
     /// Does nothing.
     public func onContactIdentityChange(of username: Username) async {}
+    /// Calls ``CypherMessengerEventHandler/onContactIdentityChange(of:)``.
+    public func onDeviceListFork(of username: Username) async { await onContactIdentityChange(of: username) }
     /// Does nothing.
     public func onUnreadableMessage(from username: Username, reason: String) async {}
     /// Does nothing.
@@ -727,6 +734,8 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             Task { [weak self, username] in _ = try? await self?.change(.remove([username.raw]), of: group) }
         case .peer(.keysExchanged(let name)): await handler.onKeysExchanged(with: Username(name.name))
         case .peer(.changed(let name)): await handler.onContactIdentityChange(of: Username(name.name))
+        case .peer(.forked(let name, _)):
+            await handler.onDeviceListFork(of: name == .own ? username : Username(name.name))
         case .peer: break
         case .keysWanted(let user): want(keysOf: user)
         case .sessionLost(let user, let device): renewSession(with: device, of: user)

@@ -236,6 +236,15 @@ public struct PrivateChat: Sendable {
     /// Whether the other person shows other keys, which have to be accepted.
     public var hasChangedKeys: Bool { messenger.peers[.services(username.raw)]?.offered != nil }
 
+    /// Whether the other person shows two versions of their device list, of which one has to be chosen; see
+    /// ``CypherMessengerEventHandler/onDeviceListFork(of:)``.
+    public var hasForkedDevices: Bool { messenger.peers[.services(username.raw)]?.isForked ?? false }
+
+    /// The devices in the list that ``acceptKeys()`` would accept; none if no other list is shown.
+    public var offeredDevices: [DeviceId] {
+        (messenger.peers[.services(username.raw)]?.offered?.current ?? []).map { DeviceId($0.id) }
+    }
+
     /// The other person's devices, as the list that counts has them; none before keys were exchanged.
     public var devices: [DeviceId] {
         (messenger.peers[.services(username.raw)]?.deviceList.current ?? []).map { DeviceId($0.id) }
@@ -264,5 +273,11 @@ public struct PrivateChat: Sendable {
     /// Trusts the new keys of the other person. The safety number has to be compared again.
     public func acceptKeys() async throws {
         _ = try await messenger.perform { .decide(ticket: $0, username.raw, .accept) }
+    }
+
+    /// Keeps the known device list of the other person, who shows a fork of it, and ignores the fork. Changes nothing if
+    /// they show none.
+    public func keepKeys() async throws {
+        _ = try await messenger.perform { .decide(ticket: $0, username.raw, .keep) }
     }
 }

@@ -77,8 +77,8 @@ package enum Notices {
             "Not sent: your client and that of \(target) can encrypt to each other, but yours sent plain text. Turn on "
                 + "encryption in your client."
         case .changedKeys:
-            "Not sent: \(target) shows keys that are not the ones you know. Ask \(target), by another way than this "
-                + "chat, whether they have new keys; then: pawl sidecar verify \(target), and pawl sidecar accept "
+            "Not sent: \(target) shows keys that are not the ones you know, or another list of devices. Ask \(target), by "
+                + "another way than this chat, whether they are theirs; then: pawl sidecar verify \(target), and pawl sidecar accept "
                 + "\(target)."
         case .name:
             "Not sent: this name is not written in UTF-8, so a message to it cannot be protected. Set your client to "
@@ -132,6 +132,10 @@ package enum Notices {
                 + "those whom you no longer write to: pawl sidecar forget NICK. Then ask \(source) to write to you."
         case .unknownSender:
             "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
+        case .ownListForked:
+            "A device that is or was yours, and writes as \(source), shows another version of the list of your devices. One "
+                + "of your devices may be stolen. Nothing was accepted. Compare your devices (pawl sidecar status), and "
+                + "remove those that are not yours: pawl sidecar revoke."
         case .keyMissing:
             "An encrypted message from \(source) could not be opened: the key for this room has not arrived. Your "
                 + "sidecar has asked for it."
@@ -426,6 +430,14 @@ package enum Notices {
         "\(nick) shows keys that are not the ones you know. Either they have set up Pawl again, or somebody else uses "
             + "their name. Nothing is sent to them until you check and accept the new keys: pawl sidecar verify "
             + "\(nick), pawl sidecar accept \(nick)"
+    }
+
+    /// The notice about a device list that forks from the known one.
+    package static func forkedList(of name: String, shownBy nick: String) -> String {
+        let source = name == nick ? "\(nick) shows" : "\(nick), with the keys of \(name), shows"
+        return "\(source) another version of the list of their devices than the one you know: one of their devices may "
+            + "be stolen. The safety number is the same for both. Nothing is sent to \(name) until you decide: pawl sidecar "
+            + "verify \(name) shows both versions. Ask \(name), by another way than this chat, which devices are theirs."
     }
 
     /// The line for a peer whose keys are not the pinned ones.

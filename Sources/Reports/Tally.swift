@@ -15,7 +15,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // Messages for them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
     case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openKeyMissing,
-        openBeforeJoining, openNotInRoom, openStore, openOlderVersion, openNewerVersion, openTooManyPeers
+        openBeforeJoining, openNotInRoom, openStore, openOlderVersion, openNewerVersion, openTooManyPeers,
+        openOwnListForked
     case openNotRecipient, openForgotten
     case fragmentsLost, gaps
     // Lines.
@@ -66,6 +67,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .openNotRecipient: "open_failed_not_recipient"
         case .openForgotten: "open_failed_forgotten"
         case .openTooManyPeers: "open_failed_too_many_peers"
+        case .openOwnListForked: "open_failed_own_list_forked"
         case .fragmentsLost: "fragments_lost"
         case .gaps: "gaps"
         case .strippedText: "stripped_text"
@@ -118,6 +120,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .notRecipient: .openNotRecipient
             case .forgotten: .openForgotten
             case .tooManyPeers: .openTooManyPeers
+            case .ownListForked: .openOwnListForked
             }
     }
 }

@@ -47,7 +47,7 @@ struct LimitReached: Error {}
             session = try Session.initiate(
                 identity: bob, with: introduction.bundle,
                 expecting: peer.deviceList.identity(of: introduction.device), random: &random)
-        case .changed(let peer):
+        case .changed(let peer), .forked(let peer, isNew: _):
             pins.put(peer)  // Nothing is sent until a person decides.
         case .own(let list):
             if list.continues(pins.deviceList) { pins.deviceList = list }

@@ -120,7 +120,11 @@ import Testing
             return
         }
         pins.put(peer)
-        #expect(refusal(pins.assess(two, with: phone.id, as: [alice], at: 8)) == .belongsElsewhere)
+        guard case .forked(let eve, isNew: true) = pins.assess(two, with: phone.id, as: [alice], at: 8) else {
+            Issue.record("a fork is not noticed")
+            return
+        }
+        #expect(eve.deviceList == one && eve.offered == two && eve.isForked)
         // Another key for a known device.
         let thief = Device(2, &random)
         #expect(pins.contradicts(thief.list))
@@ -134,6 +138,91 @@ import Testing
         }
         pins.deviceList = list
         #expect(pins.owner(of: fourth.id) == .own && pins.owner(of: own.id) == nil)
+        // A fork of our own list, under any name.
+        let forked = try adding(third, to: own.list, by: own)
+        for names in [[alice], [AccountID.own]] {
+            #expect(refusal(pins.assess(forked, with: own.id, as: names, at: 9)) == .forksOwnList)
+        }
+    }
+
+    /// A stolen device signs a list of its own. Nothing is sent until the person has chosen one of the two lists, and
+    /// after that the same device causes no second question.
+    @Test(arguments: [true, false]) mutating func aForkWaitsForADecision(_ keeps: Bool) throws {
+        let (own, phone, laptop) = (Device(1, &random), Device(2, &random), Device(3, &random))
+        let (tablet, thief) = (Device(4, &random), Device(5, &random))
+        var pins = PinTable(device: own.id, deviceList: own.list)
+        let start = try adding(laptop, to: phone.list, by: phone)
+        try pin(start, phone.id, alice, in: &pins)
+        #expect(pins.verify(alice)?.isVerified == true && pins.keep(alice) == nil)
+        // The phone removes the stolen laptop, and the laptop removes the phone.
+        guard let right = start.removing(laptop.id, by: phone.id, phone.identity),
+            let wrong = start.removing(phone.id, by: laptop.id, laptop.identity)
+        else { throw LimitReached() }
+        guard case .known(let renewed, isRenewed: true) = pins.assess(right, with: phone.id, as: [alice], at: 6) else {
+            Issue.record("a later version is not known")
+            return
+        }
+        pins.put(renewed)
+        // Under another name it is the same fork.
+        for (names, isNew) in [([AccountID.services("eve")], true), ([alice], false)] {
+            guard case .forked(let peer, isNew) = pins.assess(wrong, with: laptop.id, as: names, at: 7) else {
+                Issue.record("a fork is not noticed")
+                return
+            }
+            #expect(peer.name == alice && peer.deviceList == right && peer.offered == wrong)
+            #expect(try Peer(name: alice, bytes: peer.bytes).isForked)
+            pins.put(peer)
+            #expect(pins.devices(of: alice).isEmpty && pins.verify(alice) == nil)
+        }
+        // A later version of the known list is taken meanwhile, and decides nothing.
+        let longer = try adding(tablet, to: right, by: phone)
+        guard case .known(let later, isRenewed: true) = pins.assess(longer, with: phone.id, as: [alice], at: 8) else {
+            Issue.record("a later version is not known")
+            return
+        }
+        pins.put(later)
+        #expect(pins.devices(of: alice).isEmpty)
+        if keeps {
+            #expect(pins.keep(alice)?.isVerified == true)
+            #expect(pins.devices(of: alice) == [phone.entry, tablet.entry])
+        } else {
+            #expect(pins.accept(alice) == [phone.entry, tablet.entry])
+            #expect(pins.devices(of: alice) == [laptop.entry] && pins.peers[alice]?.isVerified == false)
+        }
+        let peer = try #require(pins.peers[alice])
+        #expect(try !peer.isForked && Peer(name: alice, bytes: peer.bytes) == peer)
+        // The device that has lost can make as many lists as it likes.
+        let (loser, list) = keeps ? (laptop, wrong) : (phone, longer)
+        for late in [list, try adding(thief, to: list, by: loser)] {
+            #expect(refusal(pins.assess(late, with: loser.id, as: [alice], at: 9)) == .belongsElsewhere)
+        }
+        // One that leaves the list later is noticed again.
+        let (winner, kept) = keeps ? (phone, longer) : (laptop, wrong)
+        let (one, two) = (try adding(thief, to: kept, by: winner), try adding(Device(6, &random), to: kept, by: winner))
+        guard case .known(let last, isRenewed: true) = pins.assess(one, with: winner.id, as: [alice], at: 10) else {
+            Issue.record("a later version is not known")
+            return
+        }
+        pins.put(last)
+        guard case .forked(_, isNew: true) = pins.assess(two, with: winner.id, as: [alice], at: 11) else {
+            Issue.record("a later fork is not noticed")
+            return
+        }
+    }
+
+    /// A fork cannot hide behind the number of a device that is known with another key.
+    @Test mutating func aForkWithAKnownNumberIsNoticedAndNotAccepted() throws {
+        let (own, phone, laptop) = (Device(1, &random), Device(2, &random), Device(3, &random))
+        var pins = PinTable(device: own.id, deviceList: own.list)
+        try pin(try adding(laptop, to: phone.list, by: phone), phone.id, alice, in: &pins)
+        let fork = try adding(Device(3, &random), to: phone.list, by: phone)
+        guard case .forked(let peer, isNew: true) = pins.assess(fork, with: phone.id, as: [alice], at: 6) else {
+            Issue.record("a fork is not noticed")
+            return
+        }
+        pins.put(peer)
+        #expect(pins.accept(alice) == nil && pins.devices(of: alice).isEmpty)
+        #expect(pins.keep(alice) != nil && pins.devices(of: alice).count == 2)
     }
 
     @Test mutating func theTableHasALimit() {
@@ -205,7 +294,7 @@ import Testing
                 try Peer(name: alice, bytes: Array(bytes.prefix(count)))
             }
         }
-        #expect(throws: EnvelopeError.unsupportedVersion(2)) { try Peer(name: alice, bytes: [2] + bytes.dropFirst()) }
+        #expect(throws: EnvelopeError.unsupportedVersion(3)) { try Peer(name: alice, bytes: [3] + bytes.dropFirst()) }
         // What is read is written as it was.
         for _ in 0..<300 {
             var altered = bytes

@@ -122,14 +122,14 @@ import Vault
         #expect(people.alice.wasNotified(Notices.failure(.wrongSource, from: "mallory")))
     }
 
-    /// A removed device signs a list of its own: the safety number would be the same, so nobody is asked to compare it.
-    @Test func aForkOfAKnownListIsRefused() throws {
+    /// A removed device signs a list of its own. Nothing is sent until the person has decided; the notice comes once.
+    @Test func aForkOfAKnownListIsNoticed() throws {
         let forger = Forger(seed: 73)
         let other = ListedDevice(id: DeviceID(4242), identity: Forger(seed: 74).identity.publicKey)
         let phone = ListedDevice(id: DeviceID(4244), identity: Forger(seed: 75).identity.publicKey)
         let (longer, another) = (forger.listing(other), forger.listing(phone))
         let (one, fork) = (try #require(longer), try #require(another))
-        for (deviceList, time) in [(one, Int64(1)), (fork, 2)] {
+        for (deviceList, time) in [(one, Int64(1)), (fork, 2), (fork, 3)] {
             let content = Introduction(
                 time: alice.now.wall + time, deviceList: deviceList, bundle: forger.bundle, device: forger.device)
             let envelope = Envelope(
@@ -138,8 +138,16 @@ import Vault
             alice.forge(people.alice, Forger.lines(envelope, "eve!e@host.test", "NOTICE", "alice"))
         }
         #expect(alice.environment.peers?[.nick("eve")]?.deviceList == one)
+        #expect(alice.environment.peers?[.nick("eve")]?.offered == fork)
+        let notice = Notices.forkedList(of: "eve", shownBy: "eve")
+        #expect(people.alice.read.count { $0.contains(notice.prefix(60)) } == 1)
+        alice.send(people.alice, "PRIVMSG eve :secret")
+        #expect(people.alice.read.contains { $0.contains("pawl sidecar accept eve") })
+        #expect(!alice.canary.contains("secret"))
+        alice.pendingJobs.append(.sidecar(.decide(.nick("eve"), .keep)))
+        alice.settle()
         #expect(alice.environment.peers?[.nick("eve")]?.offered == nil)
-        #expect(alice.environment.tally[.openWrongSource] == 1)
+        #expect(alice.environment.peers?[.nick("eve")]?.deviceList == one)
     }
 
     // MARK: 2. Stripped capabilities

@@ -1,9 +1,11 @@
 import DeviceDirectory
 import Devices
+import DoubleRatchet
 import Envelope
 import IRCGateway
 import Protection
 import Reports
+import StorePort
 import Testing
 import Vault
 
@@ -163,6 +165,44 @@ import Vault
         #expect(texts(first).count == 35)
         let left = front.environment.directory?[.services("alice")]?.oneTime.values.first ?? 0
         #expect(left >= PublishedDevice.lowWatermark)
+    }
+
+    /// Two devices of an account disagree: the directory keeps the first list, and the operator sees it once.
+    @Test func aForkOfAPublishedListIsRefusedAndRecorded() throws {
+        let (account, forger) = (AccountID.services("alice"), Forger(seed: 73))
+        func other(_ seed: UInt64) throws -> DeviceList {
+            let device = ListedDevice(id: DeviceID(seed), identity: Forger(seed: seed).identity.publicKey)
+            return try #require(forger.listing(device))
+        }
+        let (first, fork) = (try other(80), try other(81))
+        func perform(_ job: IRCJob) {
+            front.pendingJobs.append(job)
+            front.settle()
+        }
+        func request(_ request: DirectoryJob.Request) -> IRCJob {
+            .directory(DirectoryJob(connection: ConnectionID(9), id: 1, account: account, request: request))
+        }
+        perform(forger.publication(as: account, by: ConnectionID(9)))
+        perform(request(.list(first)))
+        #expect(front.environment.directory?[account]?.isForked == false)
+        for _ in 0..<2 {
+            perform(forger.publication(as: account, by: ConnectionID(9), fork))
+            perform(request(.list(fork)))
+        }
+        #expect(front.environment.directory?[account]?.isForked == true)
+        #expect(front.environment.directory?[account]?.devices == first.current)
+        func records() throws -> Int { try front.store.auditLog(limit: 9).count { $0.detail.contains("stolen") } }
+        #expect(try records() == 1)
+        // A restart does not forget it, and the devices of the first list stay published.
+        let again = try World(.hosted, store: front.store)
+        #expect(again.environment.directory?[account]?.isForked == true)
+        #expect(again.environment.directory?[account]?.published == [forger.device])
+        // The operator removes them, and the person publishes again.
+        perform(request(.remove(account, nil)))
+        #expect(front.environment.directory?[account] == nil)
+        perform(forger.publication(as: account, by: ConnectionID(9), fork))
+        #expect(front.environment.directory?[account]?.isForked == false)
+        #expect(front.environment.directory?[account]?.devices == fork.current)
     }
 
     /// An operator's block stops the handing out of keys, and uses up no prekeys.

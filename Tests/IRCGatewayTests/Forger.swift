@@ -42,10 +42,12 @@ final class Forger: Sendable {
     }
 
     /// A proof of the device for an account that the backend has let in, with a challenge that was given.
-    func publication(as account: AccountID, by connection: ConnectionID) -> IRCJob {
+    ///
+    /// - Parameter list: the list to publish, in place of ``deviceList``.
+    func publication(as account: AccountID, by connection: ConnectionID, _ list: DeviceList? = nil) -> IRCJob {
         let nonce = [UInt8](repeating: 1, count: 32)
         let message = DirectoryMessage.proof(
-            nonce: nonce, account: account.text, deviceList, published, signedBy: identity)
+            nonce: nonce, account: account.text, list ?? deviceList, published, signedBy: identity)
         guard case .publish(let deviceList, let device, let signature) = message else { return .tick }
         return .directory(
             DirectoryJob(

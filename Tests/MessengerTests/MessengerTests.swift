@@ -5,6 +5,7 @@ import Envelope
 import Messenger
 import Protection
 import StorePort
+import TestKit
 import Testing
 
 /// The machine: two and more devices, a server in memory, no threads.
@@ -396,6 +397,40 @@ import Testing
         alice.perform { .keys(ticket: $0, config, of: "bob") }
         #expect(alice.history(with: "bob").last?.state == .queued)
         _ = bob
+    }
+
+    /// A device list that forks from the known one is an event once, and nothing is sent before the person has decided.
+    @Test(arguments: [PeerDecision.keep, .accept]) func aForkedListWaitsForADecision(_ decision: PeerDecision) throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        let pinned = try #require(alice.machine.own.peer(.services("bob"))?.deviceList)
+        var random = SeededGenerator(seed: 70)
+        func entry(_ number: UInt64) -> ListedDevice {
+            ListedDevice(id: DeviceID(number), identity: IdentityKeyPair(random: &random).publicKey)
+        }
+        let (phone, thief) = (entry(71), entry(72))
+        func longer(_ device: ListedDevice) throws -> DeviceList {
+            let longer = pinned.adding(device, by: bob.machine.own.id, bob.machine.own.device.identity)
+            return try #require(longer)
+        }
+        let (right, fork) = (try longer(phone), try longer(thief))
+        func show(_ list: DeviceList) throws {
+            let keys = try PublishedKeys(try #require(world.configs["bob"]))
+            let config = PublishedKeys(deviceList: list, devices: keys.devices).bytes
+            alice.perform { .keys(ticket: $0, config, of: "bob") }
+        }
+        try show(right)
+        #expect(alice.machine.own.peer(.services("bob"))?.deviceList == right)
+        for _ in 0..<2 { try show(fork) }
+        let event = PeerEvent.forked(.services("bob"), isNew: true)
+        #expect(alice.peerEvents.filter { $0.awaitsDecision } == [event])
+        #expect(alice.send("two", to: "bob")?.state == .waiting && alice.attempts.isEmpty)
+        try alice.restart()
+        #expect(alice.machine.own.peer(.services("bob"))?.isForked == true)
+        alice.perform { .decide(ticket: $0, "bob", decision) }
+        let peer = try #require(alice.machine.own.peer(.services("bob")))
+        #expect(!peer.isForked && peer.deviceList == (decision == .keep ? right : fork))
     }
 
     /// W4 to W6: copies, altered bytes and other names change nothing.

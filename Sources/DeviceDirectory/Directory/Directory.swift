@@ -16,20 +16,28 @@ package struct DirectoryAccount {
     var handOuts: [DeviceID: HandOuts] = [:]
     /// Whether an operator has blocked the account's devices.
     package var isBlocked = false
+    /// Whether a device has tried to publish a fork of the list. The first list stays until an operator has removed it.
+    package var isForked = false
     /// When a client last proved a device, in milliseconds since 1970.
     package var provenAt: Int64
 }
 
 extension DirectoryAccount {
+    /// Whether a list has the first key of the account's list, and is neither an earlier nor a later version of it.
+    fileprivate func isFork(_ list: DeviceList) -> Bool {
+        list.root == deviceList.root && !list.continues(deviceList) && !deviceList.continues(list)
+    }
+
     fileprivate mutating func removeDevice(_ id: DeviceID) {
         devices[id] = nil
         handOuts[id] = nil
     }
 
-    /// Reads a row of ``RecordKind/directoryAccount``: blocked (1), proven at (8), device list.
+    /// Reads a row of ``RecordKind/directoryAccount``: blocked (bit 0) and forked (bit 1), proven at (8), device list.
     fileprivate init(row: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(row)
-        isBlocked = try cursor.byte() == 1
+        let flags = try cursor.byte()
+        (isBlocked, isForked) = (flags & 1 != 0, flags & 2 != 0)
         provenAt = Int64(bitPattern: try cursor.uint64())
         deviceList = try DeviceList(cursor.rest())
     }
@@ -92,7 +100,29 @@ package struct Directory {
     /// Why the directory refuses a request, as a text for the person.
     package struct Refusal: Error {
         package var reason: String
+        /// Whether it is ``fork``.
+        package private(set) var isFork = false
         package init(_ reason: String) { self.reason = reason }
+
+        /// A list that is neither an earlier nor a later version of the account's, and has the same first key.
+        package static let fork = {
+            var fork = Refusal(
+                "another device of this account has published another version of its device list, and neither continues "
+                    + "the other: one of the devices may be stolen. Ask the operator to remove the published devices "
+                    + "(pawl devices revoke), and publish from your own device first")
+            fork.isFork = true
+            return fork
+        }()
+    }
+
+    /// Notes that a device has tried to publish a fork of its account's list.
+    ///
+    /// - Returns: false if that was noted before.
+    package mutating func noteFork(of account: AccountID, _ changes: inout [StoreChange]) -> Bool {
+        guard var entry = accounts[account], !entry.isForked else { return false }
+        entry.isForked = true
+        put(entry, account, &changes)
+        return true
     }
 
     /// Publishes a proven device. The caller has checked that the id is not that of a hosted device.
@@ -109,6 +139,7 @@ package struct Directory {
             if deviceList.continues(known.deviceList) {
                 entry?.deviceList = deviceList
             } else if !known.deviceList.continues(deviceList) {
+                guard !known.isFork(deviceList) else { throw Refusal.fork }
                 // Only the account's login authorises this; its peers see that the keys have changed.
                 entry = nil
                 startsAgain = true
@@ -175,6 +206,7 @@ package struct Directory {
         _ deviceList: DeviceList, of account: AccountID, _ changes: inout [StoreChange]
     ) throws(Refusal) {
         guard var entry = accounts[account], deviceList.continues(entry.deviceList) else {
+            if accounts[account]?.isFork(deviceList) == true { throw Refusal.fork }
             throw Refusal("this is not a later version of the account's list")
         }
         entry.deviceList = deviceList
@@ -244,7 +276,7 @@ package struct Directory {
 
     private mutating func put(_ entry: DirectoryAccount, _ account: AccountID, _ changes: inout [StoreChange]) {
         replace(account, by: entry)
-        var value: [UInt8] = [entry.isBlocked ? 1 : 0]
+        var value: [UInt8] = [(entry.isBlocked ? 1 : 0) | (entry.isForked ? 2 : 0)]
         value.append(bigEndian: UInt64(bitPattern: entry.provenAt))
         value += entry.deviceList.bytes
         changes.append(.putRecord(RecordRow(kind: .directoryAccount, name: account.text, value: value)))
@@ -293,6 +325,8 @@ package final class DirectoryCache: Sendable {
         package var devices: [ListedDevice]
         package var published: Set<DeviceID>
         package var isBlocked: Bool
+        /// See ``DirectoryAccount/isForked``.
+        package var isForked: Bool
         package var provenAt: Int64
         package var oneTime: [DeviceID: Int]
     }
@@ -342,7 +376,7 @@ package final class DirectoryCache: Sendable {
             }
             state.accounts[account] = Entry(
                 devices: known.deviceList.current, published: Set(known.devices.keys), isBlocked: known.isBlocked,
-                provenAt: known.provenAt, oneTime: known.devices.mapValues(\.oneTime.count))
+                isForked: known.isForked, provenAt: known.provenAt, oneTime: known.devices.mapValues(\.oneTime.count))
             for id in known.devices.keys { state.owners[id] = account }
             counter.store(state.accounts.count, ordering: .relaxed)
         }

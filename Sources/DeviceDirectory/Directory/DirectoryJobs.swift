@@ -87,6 +87,7 @@ extension DirectoryHolding {
             unit.reply = (job.connection, try directory.answer(job, isHosted: { isHosted($0) }, now, &unit))
         } catch {
             unit.cancel(in: &self, now: now)
+            if error.isFork { directory.recordFork(of: job.account, now, &unit) }
             unit.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
         }
     }
@@ -143,6 +144,17 @@ package final class GatewayDirectory {
     /// Makes memory agree with one record of the store after a change of it was not committed.
     package func restore(_ kind: RecordKind, name: String, from store: any Store) {
         directory.restore(kind, name: name, from: store)
+    }
+
+    /// Records for the operator, once, that a device has tried to publish a fork of its account's list.
+    fileprivate func recordFork(of account: AccountID, _ now: Timestamp, _ unit: inout UnitOfWork<some Participants>) {
+        guard directory.noteFork(of: account, &unit.changes) else { return }
+        show(account, &unit)
+        unit.changes.append(
+            .audit(
+                AuditRow(
+                    at: now.wall, actor: account.name, action: "devices",
+                    detail: "refused a second version of the device list: one of the devices may be stolen")))
     }
 
     /// Publishes the devices of an account to connections after the commit.

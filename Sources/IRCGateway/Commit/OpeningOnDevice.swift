@@ -82,7 +82,7 @@ extension IRCParticipants {
             own.put(peer, &unit)
             if !isOwn, !job.senders.contains(peer.name) { remember(alias: job.sourceName, of: peer.name, &unit) }
         }
-        if case .changed = event { return opened }
+        if event?.awaitsDecision == true { return opened }
         try own.begin(
             with: introduction.bundle, of: envelope.sender,
             expecting: introduction.deviceList.identity(of: envelope.sender), in: vault, &unit)
@@ -147,7 +147,7 @@ extension IRCParticipants {
             opened.event = event
             if case .ready = message, event == nil { opened.event = peer.map { .renewed($0) } }
             if let peer { opened.sender = peer }
-            if case .ready = message, event != peer.map({ .changed($0) }) {
+            if case .ready = message, event?.awaitsDecision != true {
                 opened.answer = .init(
                     body: ControlMessage.acknowledge(own.deviceList).body, device: envelope.sender)
             }

@@ -46,6 +46,10 @@ extension IRCParticipants {
         case .changed(let peer):
             own.put(peer, &unit)
             unit.reply = (job.connection, .sidecar(.sessionsStarted(ticket: job.ticket, .changed(peer.name), [])))
+        case .forked(let peer, let isNew):
+            own.put(peer, &unit)
+            let event = PeerEvent.forked(peer.name, isNew: isNew)
+            unit.reply = (job.connection, .sidecar(.sessionsStarted(ticket: job.ticket, event, [])))
         case .own, .refused: break
         }
     }

@@ -155,6 +155,9 @@ extension IRCConnectionMachine {
             sidecar.exchange.sessionBegun(with: name, now: now.monotonic)
         }
         if case .changed = event { notify(Notices.changedKeys(question.nick), out) }
+        if case .forked(let name, isNew: true) = event {
+            notify(Notices.forkedList(of: name.displayName, shownBy: question.nick), out)
+        }
         guard case .message(let message, let slot) = question.purpose else { return }
         if case .keysExchanged = event { notify(Notices.keysExchanged(question.nick), out) }
         outbound.resolve(slot, with: [])

@@ -148,7 +148,8 @@ extension IRCConnectionMachine {
         case .revoked: notices.append(Notices.revoked)
         case .asked(let request): received(request, by: nick(written), sidecar, now, out)
         case .crossed(isText: true): environment.tally.add(.openUnknownSender)
-        case .keysExchanged, .renewed, .changed, .crossed, .otherName, nil: break  // The key exchange has handled them.
+        // The key exchange has handled them.
+        case .keysExchanged, .renewed, .changed, .forked, .crossed, .otherName, nil: break
         }
         return notices
     }

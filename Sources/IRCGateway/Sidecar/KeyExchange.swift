@@ -183,6 +183,9 @@ struct KeyExchange {
                 actions.append(.warn(nick: nick.written))
             }
             actions.append(.notify(Notices.changedKeys(nick.written)))
+        case .forked(let name, isNew: true):
+            actions.append(.notify(Notices.forkedList(of: name.displayName, shownBy: nick.written)))
+        case .forked(_, isNew: false): break
         case .crossed(let isText):
             if mayIntroduce(to: nick, now: now) { actions.append(.begin(with: nick.written)) }
             if isText { actions.append(.notify(Notices.crossed(nick.written))) }

@@ -29,7 +29,8 @@ struct DevicesCommand: AsyncParsableCommand {
         struct Row: Codable {
             var account: String
             var device: String
-            /// `published`, `listed` by the account without keys here, or `blocked`.
+            /// `published`, `listed` by the account without keys here, `blocked`, or `forked`: another device has tried to
+            /// publish a second version of the account's list.
             var state: String
             var connected: Bool
             /// In front of a JSON backend: the gateway has received an envelope of it since its start.
@@ -48,7 +49,9 @@ struct DevicesCommand: AsyncParsableCommand {
                         Row(
                             account: gateway.displayName(known), device: SidecarStatus.name(listed),
                             state: entry.isBlocked
-                                ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
+                                ? "blocked"
+                                : entry.isForked
+                                    ? "forked" : entry.published.contains(listed.id) ? "published" : "listed",
                             connected: present.contains(listed.id),
                             sealing: sealing.contains(listed.id),
                             oneTimePrekeys: entry.oneTime[listed.id] ?? 0,

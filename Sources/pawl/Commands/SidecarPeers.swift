@@ -33,7 +33,7 @@ struct SidecarStatus: SidecarAdminCommand {
 
     struct Person: Codable {
         var name: String
-        /// `known`, `verified` or `changed`.
+        /// `known`, `verified`, `changed`, or `forked`: two versions of the device list are shown.
         var keys: String
         var devices: Int
         var since: String
@@ -52,7 +52,7 @@ struct SidecarStatus: SidecarAdminCommand {
             people: peers.all.map {
                 Person(
                     name: $0.name.displayName,
-                    keys: $0.offered != nil ? "changed" : $0.isVerified ? "verified" : "known",
+                    keys: Self.keys(of: $0),
                     devices: $0.deviceList.current.count, since: Table.time($0.since))
             })
         if common.json { return try .json(report) }
@@ -76,6 +76,11 @@ struct SidecarStatus: SidecarAdminCommand {
 
             \(people)\(report.rooms.isEmpty ? "" : "\n\n" + rooms)
             """)
+    }
+
+    private static func keys(of peer: Peer) -> String {
+        guard peer.offered == nil else { return peer.isForked ? "forked" : "changed" }
+        return peer.isVerified ? "verified" : "known"
     }
 
     /// The id of a device as people see it, in 16 hexadecimal digits.
@@ -111,6 +116,11 @@ struct SidecarVerify: SidecarAdminCommand {
         /// Whether the current keys have been compared; false after a change, even if the old keys were compared.
         var verified: Bool
         var changed: Bool
+        /// Whether the new keys are another version of the known device list, with the same safety number.
+        var forked: Bool
+        /// The devices of the known list, and of the other one if one was offered.
+        var devices: [String]
+        var offeredDevices: [String]
         /// The safety number of the new keys, if new ones were offered.
         var offeredSafetyNumber: String?
         /// Your own contact card; nil while no client is connected.
@@ -126,6 +136,7 @@ struct SidecarVerify: SidecarAdminCommand {
         let peer = try sidecar.peer(named: nick)
         if let card { return try await compare(card, peer, sidecar) }
         if matches {
+            guard !peer.isForked else { throw Self.fork(nick) }
             guard peer.offered == nil else {
                 throw AdminFailure(
                     .keysChanged,
@@ -140,8 +151,12 @@ struct SidecarVerify: SidecarAdminCommand {
         let report = Report(
             name: peer.name.displayName, safetyNumber: number.description,
             verified: peer.isVerified && offered == nil,
-            changed: peer.offered != nil, offeredSafetyNumber: offered?.description, card: sidecar.card()?.uri)
+            changed: peer.offered != nil, forked: peer.isForked,
+            devices: peer.deviceList.current.map(SidecarStatus.name),
+            offeredDevices: (peer.offered?.current ?? []).map(SidecarStatus.name),
+            offeredSafetyNumber: offered?.description, card: sidecar.card()?.uri)
         if common.json { return try .json(report) }
+        guard !peer.isForked else { return .text(words(of: report)) }
         let shown = offered ?? number
         let title =
             offered == nil
@@ -171,11 +186,35 @@ struct SidecarVerify: SidecarAdminCommand {
         return .picture(lines.joined(separator: "\n"))
     }
 
+    /// What a person reads of a fork.
+    private func words(of report: Report) -> String {
+        """
+        \(nick) shows two versions of the list of their devices, and neither continues the other. One of their devices may \
+        be stolen. The safety number is the same for both, so comparing it does not help.
+
+            devices in the version you know: \(report.devices.joined(separator: ", "))
+            devices in the other version:    \(report.offeredDevices.joined(separator: ", "))
+
+        Nothing is sent to \(nick) until you decide. Ask \(nick) by other means than this network which devices are theirs \
+        (pawl sidecar status shows them on their side).
+        The other version is right:    pawl sidecar accept \(nick)
+        The one that you know is right: pawl sidecar accept \(nick) --known
+        """
+    }
+
+    private static func fork(_ nick: String) -> AdminFailure {
+        AdminFailure(
+            .keysChanged,
+            "\(nick) shows two versions of the list of their devices, which have the same safety number and the same card. "
+                + "Decide first which one is right: pawl sidecar verify \(nick) shows both.")
+    }
+
     /// Verifies the peer if the card has the known keys.
     private func compare(_ uri: String, _ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
         guard let card = try? CardForm(uri: uri) else {
             throw AdminFailure(.notACard, "This is no contact card, or a part of it is missing. Copy the whole text.")
         }
+        guard !peer.isForked else { throw Self.fork(nick) }
         if let offered = peer.offered {
             guard offered.root == card.root else {
                 throw AdminFailure(
@@ -213,8 +252,10 @@ struct SidecarVerify: SidecarAdminCommand {
 /// `pawl sidecar accept`
 struct SidecarAccept: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "accept", abstract: "Accept the new keys of someone whose keys have changed.")
+        commandName: "accept",
+        abstract: "Accept the new keys of someone whose keys have changed, or one of two device lists.")
     @Argument(help: "A nick or an account.") var nick: String
+    @Flag(help: "Keep the version of the device list that you know, if the person shows two.") var known = false
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
@@ -223,6 +264,8 @@ struct SidecarAccept: SidecarAdminCommand {
         guard let offered = peer.offered else {
             throw AdminFailure(.noNewKeys, "\(nick) has shown no new keys. See: pawl sidecar status.")
         }
+        if known { return try await keep(peer, sidecar) }
+        if peer.isForked { return try await accept(fork: offered, peer, sidecar) }
         let words = "accept \(peer.name.text) \(offered.root)"
         guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
             let question = """
@@ -235,6 +278,47 @@ struct SidecarAccept: SidecarAdminCommand {
         return .text(
             "The new keys of \(nick) are accepted. If you have compared their number: pawl sidecar verify \(nick) --matches"
         )
+    }
+}
+
+extension SidecarAccept {
+    private func keep(_ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
+        guard peer.isForked else {
+            throw AdminFailure(
+                .noNewKeys,
+                "\(nick) shows other keys, not another version of the known device list. Without pawl sidecar accept "
+                    + "\(nick) they are not used.")
+        }
+        let words = "keep \(peer.name.text) \(peer.deviceList.current)"
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            let devices = peer.deviceList.current.map(SidecarStatus.name).joined(separator: ", ")
+            return sidecar.gateway.question(
+                "The devices of \(nick) stay \(devices). The other version is ignored.", words)
+        }
+        try await sidecar.decide(.keep, about: peer.name)
+        return .text(
+            "The known version of the device list of \(nick) is kept. Ask \(nick) to remove a lost device: "
+                + "pawl sidecar revoke.")
+    }
+
+    private func accept(fork offered: DeviceList, _ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
+        let words = "accept \(peer.name.text) \(offered.current)"
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            let devices = offered.current.map(SidecarStatus.name).joined(separator: ", ")
+            return sidecar.gateway.question(
+                "From now on these are the devices of \(nick): \(devices). The safety number does not show whether that is "
+                    + "right: ask \(nick) by other means than this network.", words)
+        }
+        try await sidecar.decide(.accept, about: peer.name)
+        guard sidecar.peers[peer.name]?.isForked != true else {
+            throw AdminFailure(
+                .keysChanged,
+                "The other version has another key for a device that is known already. Forget the keys of \(nick), and "
+                    + "exchange new ones: pawl sidecar forget \(nick).")
+        }
+        return .text(
+            "The other version of the device list of \(nick) is accepted. The safety number is that of before; compare it "
+                + "and confirm it again: pawl sidecar verify \(nick) --matches")
     }
 }
 

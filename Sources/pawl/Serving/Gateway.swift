@@ -87,6 +87,14 @@ final class Gateway: Sendable {
             throw storeProblem.map { AdminFailure(.notStored, $0) } ?? AdminFailure(error)
         }
         try await front.complete(&report)
+        let forked = deviceOwners.filter(\.entry.isForked).map { displayName($0.account) }
+        if !forked.isEmpty {
+            report.warnings.append(
+                "Two versions of the device list of \(forked.prefix(10).joined(separator: ", "))"
+                    + "\(forked.count > 10 ? " and others" : ""), of which neither continues the other: one of the devices may "
+                    + "be stolen. The first version stays. Ask the person which devices are theirs; then pawl devices list, "
+                    + "pawl devices revoke.")
+        }
         if let problem = storeProblem {
             report.warnings.insert("Messages that have to be stored are refused. \(problem)", at: 0)
         }

@@ -123,6 +123,13 @@ import Vault
         #expect(first == [.warn(nick: "Bob"), notice] && again == [notice])
     }
 
+    @Test mutating func aForkIsNotifiedOnce() {
+        let notice = KeyExchange.Action.notify(Notices.forkedList(of: "bob", shownBy: "Bob"))
+        let first = open(opened(.forked(.nick("bob"), isNew: true)))
+        let again = open(opened(.forked(.nick("bob"), isNew: false)))
+        #expect(first == [notice] && again.isEmpty)
+    }
+
     @Test mutating func crossedBeginningsAreRepeatedByTheOwnerOfTheSession() {
         let text = open(opened(.crossed(isText: true)))
         let control = open(opened(.crossed(isText: false)))
