@@ -117,7 +117,7 @@ let package = Package(
         library("StorePort", ["Envelope", "Protection", "RequestQueue", crypto]),
         library(
             "Devices",
-            ["DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort", crypto, cryptoExtras]),
+            ["DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort", crypto]),
         library("Reports", ["Devices", "Envelope", "Protection", "StorePort"]),
         library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         // Floor 2: machines. What they share is the vault and the directory; no chat protocol imports another.

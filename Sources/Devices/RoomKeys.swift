@@ -199,9 +199,10 @@ package struct RoomKeys {
     package func row(from sender: DeviceID, in room: String, random: inout some RandomSource) throws -> StoreChange {
         let name = Self.name(sender, room)
         var (bytes, state): ([UInt8], [UInt8]) = ([], [])
-        bytes.reserveCapacity(Self.stateCapacity)
-        state.reserveCapacity(Self.stateCapacity)
-        for key in received[name] ?? [] {
+        let keys = received[name] ?? []
+        // Each has its length, of two bytes, before it.
+        bytes.reserveCapacity(keys.reduce(0) { $0 + 2 + $1.receiver.serializedSize })
+        for key in keys {
             key.receiver.serialize(into: &state)
             bytes.append(field: state)
             state.wipe()

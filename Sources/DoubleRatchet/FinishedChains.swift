@@ -104,6 +104,9 @@ struct FinishedChains: ~Copyable, Sendable {
         keys = SecretRecords(recordSize: Self.keySize, records: try reader.take(keyCount * Self.keySize))
     }
 
+    /// The bytes that ``serialize(into:)`` appends.
+    var serializedSize: Int { 1 + chains.count * 36 + 2 + keys.count * Self.keySize }
+
     package func serialize(into output: inout [UInt8]) {
         output.append(UInt8(chains.count))
         for chain in chains {

@@ -148,6 +148,8 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
     /// All numbers are big-endian. The skipped keys have 68 bytes each, oldest first, as drawn in `SkippedKeys`, with
     /// the signature key in place of a ratchet key.
     public borrowing func serialize(into output: inout [UInt8]) {
+        // A growing array would leave a part of the keys in the memory that it frees.
+        output.reserveCapacity(output.count + serializedSize)
         output.append(Self.stateVersion)
         output.append(networkOrder: id)
         output.append(networkOrder: first)
@@ -157,4 +159,7 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
         output.append(networkOrder: UInt16(skipped.count))
         skipped.append(to: &output)
     }
+
+    /// The bytes that ``serialize(into:)`` appends.
+    package var serializedSize: Int { 79 + skipped.count * SkippedKeys.recordSize }
 }

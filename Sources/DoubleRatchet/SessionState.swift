@@ -28,9 +28,14 @@ extension Session {
         static let oneTime: UInt8 = 16
     }
 
+    /// Upper bound of the bytes that ``serialize(into:)`` appends. Memory for them is reserved, because a growing array
+    /// would leave a part of the keys in the memory that it frees.
+    var maximumSize: Int { 2472 + 1644 + ratchet.finished.serializedSize }
+
     /// Appends the state: at most 2472 bytes with every remembered chain, plus 40 for each skipped key and 36 for each
     /// chain kept for them. It is shorter until the session is established, including the prekey part.
     public borrowing func serialize(into output: inout [UInt8]) {
+        output.reserveCapacity(output.count + maximumSize)
         var flags = role == .responder ? Flag.responder : 0
         if ratchet.sending != nil { flags |= Flag.sending }
         if ratchet.receiving != nil { flags |= Flag.receiving }

@@ -32,6 +32,9 @@ public struct PreKeyRecord: Sendable {
         public init(_ kind: Kind, _ id: UInt32) { (self.kind, self.id) = (kind, id) }
     }
 
+    /// Upper bound of the bytes that ``serialize(into:)`` appends: those of a KEM prekey.
+    private static let maximumSize = 1710
+
     enum Content: Sendable {
         case signed(PreKeyStore.Signed)
         case kem(PreKeyStore.KEM)
@@ -92,6 +95,8 @@ public struct PreKeyRecord: Sendable {
     /// The caller seals the bytes and wipes them with ``SecretBytes/wipe(_:)``. The time is big-endian; the
     /// `serialize(into:)` of each key describes its form.
     public func serialize(into output: inout [UInt8]) {
+        // A growing array would leave a part of the key in the memory that it frees.
+        output.reserveCapacity(output.count + Self.maximumSize)
         output.append(networkOrder: UInt64(bitPattern: madeAt))
         switch content {
         case .signed(let signed): signed.key.serialize(into: &output)

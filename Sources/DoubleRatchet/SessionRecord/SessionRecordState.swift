@@ -15,6 +15,9 @@ extension SessionRecord {
     /// Appends the state: that of one session, or of up to three with 16 bytes more.
     public borrowing func serialize(into output: inout [UInt8]) {
         guard earlier.count > 0 else { return current.serialize(into: &output) }
+        var size = 4 + 4 + current.maximumSize
+        for index in 0..<earlier.count { size += 4 + earlier[index].maximumSize }
+        output.reserveCapacity(output.count + size)
         output.append(Self.stateVersion)
         output.append(networkOrder: receivedCount)
         output.append(UInt8(earlier.count))
