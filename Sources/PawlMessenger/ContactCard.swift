@@ -79,7 +79,8 @@ public enum ContactCardResult: Sendable, Hashable {
     /// Someone may read along, or the person has registered again, or the card is an old one.
     case differs
     /// The card has the keys that are known, and the server shows others. Nothing has changed: do not accept the others
-    /// before the person has confirmed them.
+    /// before the person has confirmed them. Also if two versions of the device list are shown, because the card is the
+    /// same for both; see ``CypherMessengerEventHandler/onDeviceListFork(of:)``.
     case serverShowsOthers
     /// The card has the new keys that the person shows. Accept them with ``PrivateChat/acceptKeys()`` and read the card
     /// again.
@@ -126,7 +127,8 @@ extension CypherMessenger {
         }
         guard let peer = peers[name] else { throw CypherMessengerError.keysMissing }
         if let offered = peer.offered {
-            if offered.root == root { return .confirmsNewKeys }
+            // A card says nothing about two lists that have the same first key.
+            if offered.root == root { return peer.isForked ? .serverShowsOthers : .confirmsNewKeys }
             return peer.deviceList.root == root ? .serverShowsOthers : .differs
         }
         guard peer.deviceList.root == root else { return .differs }
