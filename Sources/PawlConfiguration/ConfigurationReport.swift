@@ -38,6 +38,40 @@ package struct ConfigurationReport: Sendable {
     }
 }
 
+extension ConfigurationReport: Encodable {
+    /// A value that is not the default, as scripts read it.
+    private struct Change: Encodable {
+        var key: String
+        /// As YAML; a secret is masked.
+        var value: String
+        /// The layer of the value, in words.
+        var origin: String
+        var standard: String
+    }
+
+    private enum Member: CodingKey {
+        case file, keys, changed
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: Member.self)
+        try container.encodeIfPresent(self.file, forKey: .file)
+        try container.encode(self.settings.count, forKey: .keys)
+        let changes = self.changed.map {
+            Change(
+                key: $0.key.name, value: $0.text.yaml, origin: $0.origin.source, standard: $0.key.standardDescription)
+        }
+        try container.encode(changes, forKey: .changed)
+    }
+
+    /// The settings that are not the default, in the order of the table.
+    private var changed: [Setting] {
+        ConfigurationKey.table.compactMap { key in
+            self.settings.first { $0.key.name == key.name && $0.isChanged }
+        }
+    }
+}
+
 extension ConfigurationReport: CustomStringConvertible {
     package var description: String {
         var count = (file: 0, environment: 0, options: 0)
@@ -54,9 +88,7 @@ extension ConfigurationReport: CustomStringConvertible {
                 + "keys from "
                 + "the file, \(count.environment) from the environment, \(count.options) from the command line."
         ]
-        let changed = ConfigurationKey.table.compactMap { key in
-            self.settings.first { $0.key.name == key.name && $0.isChanged }
-        }
+        let changed = self.changed
         lines.append(changed.isEmpty ? "Every value is the default." : "Not the default:")
         for setting in changed {
             lines.append("  \(setting.key.name): \(setting.text.yaml)")

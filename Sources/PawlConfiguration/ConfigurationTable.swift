@@ -33,6 +33,25 @@ extension ConfigurationKey {
         }.joined(separator: "\n")
     }
 
+    /// A key as scripts read it.
+    package struct Listed: Encodable, Sendable {
+        var key: String
+        var standard: String
+        var expects: String
+        var variable: String
+        var needsRestart: Bool
+        var reason: String
+    }
+
+    /// Every key, in the order of the table.
+    package static var listed: [Listed] {
+        table.map {
+            Listed(
+                key: $0.name, standard: $0.standardDescription, expects: $0.kind.expectation, variable: $0.variable,
+                needsRestart: $0.effect == .restart, reason: $0.reason)
+        }
+    }
+
     /// Returns the kind whose choices are the cases of a type.
     static func choice<Choice: CaseIterable & RawRepresentable<String>>(_: Choice.Type) -> Kind {
         .choice(Choice.allCases.map(\.rawValue))
@@ -394,5 +413,10 @@ extension ConfigurationKey {
             + "per message."
     ) { one($0.log.level.rawValue) }
 
-    private static let service = [metricsListen, adminSocket, logLevel]
+    static let logFormat = ConfigurationKey(
+        "log.format", choice(PawlConfiguration.Log.Format.self), standard: .one("text"), effect: .restart,
+        reason: "The form of each line on standard error. Both have the time; `json` is for programs that collect logs."
+    ) { one($0.log.format.rawValue) }
+
+    private static let service = [metricsListen, adminSocket, logLevel, logFormat]
 }

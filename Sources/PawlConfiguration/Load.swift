@@ -58,7 +58,7 @@ extension PawlConfiguration {
         self.metrics = Metrics(listen: reading.optional(.metricsListen, Address.init(loopback:)))
         self.admin = Admin(
             socket: reading.optional(.adminSocket, TextParsers.path) ?? Self.path("pawl.sock", in: self.data))
-        self.log = Log(level: reading.choice(.logLevel))
+        self.log = Log(level: reading.choice(.logLevel), format: reading.choice(.logFormat))
         self.tls = nil
         if let certificate, let key { self.tls = Identity(certificate: certificate, key: key) }
 

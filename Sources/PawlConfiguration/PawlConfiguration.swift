@@ -150,6 +150,16 @@ extension PawlConfiguration {
     package struct Log: Sendable, Equatable {
         /// The least severe level that is written.
         package var level: Level
+        /// The form of each line.
+        package var format: Format
+
+        /// The forms of a line.
+        package enum Format: String, Sendable, CaseIterable {
+            /// The time, the level and the message, for people.
+            case text
+            /// One JSON object a line.
+            case json
+        }
 
         /// The levels, from the most to the least verbose.
         package enum Level: String, Sendable, CaseIterable {

@@ -14,7 +14,8 @@ struct Pawl: AsyncParsableCommand {
 
             Exit codes: 0 success, 1 failure with a message, 64 wrong command line, 69 no running gateway, \
             75 confirmation required, 78 wrong configuration. A failure has a code, in the last line of its message: \
-            scripts compare it, because the text may change.
+            scripts compare it, because the text may change. With --json a command prints JSON, and a failure is one line \
+            of JSON on standard error: {"error":{"code":...,"message":...,"hint":...,"exit":...}}.
             """,
         version: ProgramVersion.text,
         subcommands: [
@@ -22,6 +23,21 @@ struct Pawl: AsyncParsableCommand {
             Version.self,
         ]
             + AdminGrammar.commands)
+
+    /// Runs the command line. Failures are written here, because `--json` asks for objects.
+    static func main() async {
+        let words = Array(CommandLine.arguments.dropFirst())
+        do {
+            var command = try await asyncParseAsRoot(words)
+            if var command = command as? any AsyncParsableCommand {
+                try await command.run()
+            } else {
+                try command.run()
+            }
+        } catch {
+            Failures.end(error, words)
+        }
+    }
 }
 
 /// The name and version of the program.

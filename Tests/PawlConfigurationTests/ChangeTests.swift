@@ -37,7 +37,7 @@ struct ChangeTests {
                 "storage_key.file", "storage_key.environment", "history.retention", "limits.message_fragments",
                 "limits.pending_requests_per_account",
                 "limits.request_age", "limits.evidence_rows", "limits.compress_above", "metrics.listen",
-                "admin.socket", "log.level",
+                "admin.socket", "log.level", "log.format",
             ])
     }
 

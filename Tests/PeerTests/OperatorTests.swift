@@ -57,6 +57,49 @@ import Testing
         #expect(try PawlProcess.run(["status", "--data", scratch.path]).status == .exited(69))
     }
 
+    /// Scripts get an object for each failure, and the log as objects if the configuration says so.
+    @Test func failuresAndTheLogAsJSON() throws {
+        func failure(_ output: ChildProcess.Output) throws -> [String: Any] {
+            let line = try JSONSerialization.jsonObject(with: Data(output.stderr.utf8)) as? [String: Any]
+            return try #require(line?["error"] as? [String: Any], "\(output)")
+        }
+        let scratch = try ScratchDirectory()
+        let nobody = try PawlProcess.run(["status", "--json", "--data", scratch.path])
+        #expect(nobody.status == .exited(69))
+        #expect(try failure(nobody)["code"] as? String == "no-gateway")
+        let typed = try PawlProcess.run(["statsu", "--json"])
+        #expect(typed.status == .exited(64) && typed.stdout.isEmpty)
+        #expect(try failure(typed)["hint"] as? String == "pawl status")
+        #expect(try failure(typed)["exit"] as? Int == 64)
+        let text = try PawlProcess.run(["statsu"])
+        #expect(text.failureCode == "wrong-usage" && text.stderr.contains("'pawl status'"))
+        #expect(try PawlProcess.run(["status", "--help"]).succeeded)
+        let restored = try PawlProcess.run(["restore", "/nowhere", "--json", "--data", scratch.path])
+        #expect(restored.status == .exited(1) && (try failure(restored)["message"] as? String)?.isEmpty == false)
+        _ = try scratch.write("bad.yaml", "polcy: hosted\n")
+        let checked = try PawlProcess.run(["config", "check", "--json", scratch.file("bad.yaml")])
+        #expect(checked.status == .exited(78))
+        #expect(try failure(checked)["code"] as? String == "configuration-refused")
+        _ = try scratch.write("good.yaml", "policy: hosted\n")
+        let good = try PawlProcess.run(["config", "check", "--json", scratch.file("good.yaml")])
+        #expect(good.json["changed"][0]["key"].string == "policy", "\(good)")
+        #expect(try PawlProcess.run(["config", "keys", "--json"]).json[0]["key"].string == "listen")
+
+        let refused = try start(scratch.file("d"), ["--log-format", "json", "--config", scratch.file("bad.yaml")])
+        let line = try JSONSerialization.jsonObject(with: Data(refused.stderr.utf8)) as? [String: Any]
+        #expect(refused.status == .exited(78) && line?["level"] as? String == "critical")
+        #expect(line?["code"] as? String == "configuration-refused" && line?["time"] is String)
+        let gateway = try PawlProcess(upstream: 1, Lab.options("observe", arguments: ["--log-format", "json"]))
+        defer { gateway.stop() }
+        #expect(
+            try gateway.admin(["policy", "set", "opportunistic", "--json"]).json["policy"].string == "opportunistic")
+        let output = gateway.output
+        #expect(output.contains("policy changed"))
+        for line in output.split(separator: "\n") {
+            #expect((try? JSONSerialization.jsonObject(with: Data(line.utf8))) is [String: Any], "\(line)")
+        }
+    }
+
     @Test func aReloadAppliesOrRefuses() throws {
         let server = try NgIRCd()
         let scratch = try ScratchDirectory()

@@ -15,7 +15,8 @@ struct AdminClient {
     /// If the gateway requires confirmation, the client asks the operator, provided that standard input is a terminal.
     func perform(_ words: [String]) async throws {
         var answer = try await send(words)
-        if answer.exit == ExitStatus.needsConfirmation, let token = answer.confirmation, isatty(0) == 1 {
+        let asks = isatty(0) == 1 && !Failures.wantJSON(words)
+        if answer.exit == ExitStatus.needsConfirmation, let token = answer.confirmation, asks {
             print(answer.error)
             print("Type yes to do it: ", terminator: "")
             fflush(nil)
@@ -28,8 +29,9 @@ struct AdminClient {
 
     /// Prints the error of an answer, and throws its exit code if it is not 0.
     static func throwFailure(of answer: AdminAnswer) throws {
-        if !answer.error.isEmpty { Failures.write(answer.error, code: answer.code) }
-        if answer.exit != 0 { throw ExitCode(answer.exit) }
+        guard answer.exit != 0 || !answer.error.isEmpty else { return }
+        let code = Failures.write(answer)
+        if !code.isSuccess { throw code }
     }
 
     /// Sends words and waits for the answer.
@@ -87,7 +89,8 @@ struct AdminClient {
     }
 
     private func failure(_ text: String) -> ExitCode {
-        Failures.write(text, code: FailureCode.noGateway.rawValue)
-        return ExitCode(ExitStatus.noGateway)
+        let code = FailureCode.noGateway.rawValue
+        return Failures.write(
+            .init(code: code, message: text, hint: FailureCode.hint(of: code), exit: ExitStatus.noGateway))
     }
 }

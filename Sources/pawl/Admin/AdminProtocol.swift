@@ -42,6 +42,19 @@ struct AdminAnswer: Codable, Sendable, Equatable {
         AdminAnswer(exit: exit, out: "", error: failure.message, code: failure.code)
     }
 
+    /// The outcome of an act, as JSON if scripts asked for it.
+    private struct Outcome: Encodable {
+        var done = true
+        var text: String
+    }
+
+    /// The answer to an act that was done.
+    ///
+    /// - Parameter json: whether scripts read it.
+    static func done(_ text: String, json: Bool) throws -> AdminAnswer {
+        json ? try .json(Outcome(text: text)) : .text(text)
+    }
+
     /// A value as JSON with sorted keys, so that scripts can compare outputs.
     static func json(_ value: some Encodable) throws -> AdminAnswer {
         let encoder = JSONEncoder()

@@ -1,6 +1,5 @@
 // Codes of failures. Scripts and tests compare them; the texts beside them are for people, and change.
 
-import Foundation
 import NIOSupport
 import Outbox
 import PawlConfiguration
@@ -10,6 +9,9 @@ import StorePort
 /// The code of a failure of a command. The raw values never change.
 enum FailureCode: String, CaseIterable, Sendable {
     // The command
+    /// A failure without a code of its own.
+    case failed
+    case confirmationRequired = "confirmation-required"
     case notACommand = "not-a-command"
     case commandTooLong = "command-too-long"
     case notOverTheSocket = "not-over-the-socket"
@@ -84,15 +86,26 @@ extension FailureCode {
     }
 }
 
-/// Writes failures to standard error: the text, and the code in a line of its own.
-enum Failures {
-    static func write(_ text: String, code: String?) {
-        let line = code.map { "\ncode: \($0)" } ?? ""
-        FileHandle.standardError.write(Data("\(text)\(line)\n".utf8))
-    }
-
-    static func write(_ error: any Error, after prefix: String = "") {
-        write(prefix + Assembly.message(of: error), code: FailureCode.of(error))
+extension FailureCode {
+    /// A command or an option that helps after a failure; nil if the message is all there is.
+    ///
+    /// - Parameter code: of any failure of the program, not only those of this type.
+    static func hint(of code: String) -> String? {
+        guard let known = FailureCode(rawValue: code) else {
+            return code.hasPrefix("request-") || code == "no-such-request" ? "pawl queue list" : nil
+        }
+        return switch known {
+        case .noGateway: "--data DIR"
+        case .unknownAccount, .nickWithoutAccount: "pawl users"
+        case .noOwnPolicy, .everyonesPolicy, .noSuchPolicy: "pawl policy get"
+        case .conversationsProtected, .notProtected, .conversationNotNamed: "pawl conversations list"
+        case .noDevices: "pawl devices list"
+        case .noQueueFile, .noStore: "--data DIR"
+        case .noSuchState: "--state pending"
+        case .configurationRefused: "pawl config keys"
+        case .keysChanged, .noNewKeys, .noKeys, .noOwnDevice: "pawl sidecar status"
+        default: nil
+        }
     }
 }
 

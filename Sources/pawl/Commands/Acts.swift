@@ -7,6 +7,7 @@ import ArgumentParser
 import Envelope
 import Foundation
 import NIOSupport
+import PawlConfiguration
 import Protection
 import Reports
 import RequestQueueClient
@@ -20,7 +21,10 @@ struct PolicyCommand: AsyncParsableCommand {
 
     static func parse(_ name: String) throws -> Policy {
         guard let policy = Policy(name: name) else {
-            throw AdminFailure(.noSuchPolicy, "There is no policy \(name). Use \(Policy.choices).")
+            let meant = NearestName.of(name, among: Policy.allCases.map(\.name) + ["default"])
+            throw AdminFailure(
+                .noSuchPolicy,
+                "There is no policy \(name). \(meant.map { "Did you mean \($0)? " } ?? "")Use \(Policy.choices).")
         }
         return policy
     }
@@ -309,14 +313,11 @@ struct ConversationsCommand: AsyncParsableCommand {
             }
             let words = "reset \(id.first.text) \(id.second.text)"
             guard gateway.confirmations.accept(confirm, for: words) else {
-                let token = gateway.confirmations.issue(for: words)
-                return AdminAnswer(
-                    exit: ExitStatus.needsConfirmation, out: "",
-                    error: "This lets messages of \(names) go in the clear again, where the policy "
-                        + "allows it. To confirm, add: --confirm \(token)", confirmation: token)
+                return gateway.question(
+                    "This lets messages of \(names) go in the clear again, where the policy allows it.", words)
             }
             try gateway.reset(id)
-            return .text("The protection is ended. \(gateway.front.resetNotice)")
+            return try .done("The protection is ended. \(gateway.front.resetNotice)", json: common.json)
         }
     }
 }
@@ -335,6 +336,6 @@ struct Drain: AdminCommand {
         if waiting > 0 {
             text += " \(waiting) writes wait; those that are not sent by then are sent after the next start."
         }
-        return .text(text)
+        return try .done(text, json: common.json)
     }
 }

@@ -102,7 +102,9 @@ struct DevicesCommand: AsyncParsableCommand {
                 return gateway.question("The directory will no longer have \(what).", words)
             }
             try await gateway.direct(.remove(known, id), "revoke \(what)", of: known)
-            return .text("Removed: \(what). They can publish again; to prevent that: pawl devices block \(account).")
+            return try .done(
+                "Removed: \(what). They can publish again; to prevent that: pawl devices block \(account).",
+                json: common.json)
         }
     }
 
@@ -119,7 +121,9 @@ struct DevicesCommand: AsyncParsableCommand {
                 throw AdminFailure(.noDevices, "The directory has no devices of \(account). See: pawl devices list.")
             }
             try await gateway.direct(.block(known, true), "block \(account)", of: known)
-            return .text("The devices of \(account) are blocked. To undo it: pawl devices unblock \(account).")
+            return try .done(
+                "The devices of \(account) are blocked. To undo it: pawl devices unblock \(account).", json: common.json
+            )
         }
     }
 
@@ -132,7 +136,9 @@ struct DevicesCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let known = gateway.account(named: account)
             try await gateway.direct(.block(known, false), "unblock \(account)", of: known)
-            return .text("\(account) may use devices of its own again; they publish their keys at their next login.")
+            return try .done(
+                "\(account) may use devices of its own again; they publish their keys at their next login.",
+                json: common.json)
         }
     }
 }

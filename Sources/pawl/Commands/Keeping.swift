@@ -60,6 +60,15 @@ struct RestoreCommand: AsyncParsableCommand {
     @Flag(help: "Move existing files in the directory aside first.") var force = false
     @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that is already in the directory.")
     var acceptRollback = false
+    @Flag(help: "Print JSON for scripts.") var json = false
+
+    struct Report: Codable {
+        var data: String
+        /// Whether the older state in the directory was accepted; else a backup was restored.
+        var acceptedRollback: Bool
+        /// The paths that existing files were moved to.
+        var movedAside: [String]
+    }
 
     func validate() throws {
         guard (file != nil) != acceptRollback else {
@@ -73,16 +82,23 @@ struct RestoreCommand: AsyncParsableCommand {
         do {
             if acceptRollback {
                 try Rollback.accept(directory: data, key: key, actor: "operator", now: now)
-                print("The older state in \(data) is accepted. Sessions are set up anew at the next message.")
+                try print(Report(data: data, acceptedRollback: true, movedAside: []))
             } else if let file {
                 let result = try Restore.run(
                     file: file, directory: data, key: key, force: force, actor: "operator", now: now)
-                for path in result.aside { print("moved aside: \(path)") }
-                print("The backup is in \(data). Sessions are set up anew at the next message.")
+                try print(Report(data: data, acceptedRollback: false, movedAside: result.aside))
             }
         } catch {
-            Failures.write(error)
-            throw ExitCode(ExitStatus.failed)
+            throw Failures.write(error)
         }
+    }
+
+    private func print(_ report: Report) throws {
+        guard !json else { return Swift.print(try AdminAnswer.json(report).out) }
+        for path in report.movedAside { Swift.print("moved aside: \(path)") }
+        let what =
+            report.acceptedRollback
+            ? "The older state in \(report.data) is accepted." : "The backup is in \(report.data)."
+        Swift.print("\(what) Sessions are set up anew at the next message.")
     }
 }

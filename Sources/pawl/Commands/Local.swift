@@ -2,6 +2,7 @@
 
 import ArgumentParser
 import Foundation
+import MappingFile
 import PawlConfiguration
 import Protection
 
@@ -28,7 +29,9 @@ struct Version: AdminCommand {
         }
     }
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer { .text(ProgramVersion.text) }
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        common.json ? try .json(Report(program: ProgramVersion.text)) : .text(ProgramVersion.text)
+    }
 }
 
 /// `pawl watch`
@@ -86,17 +89,36 @@ struct Config: AsyncParsableCommand {
 
         func run() async throws {
             do {
-                if samples.mapping != nil { try samples.run() }
-                guard let file else { return }
-                let report = try ConfigurationReport(
-                    file: file, environment: ProcessInfo.processInfo.environment, overrides: .init(),
-                    protocols: Assembly.protocols)
-                try Assembly.checkFiles(report.configuration)
-                print(report)
+                let trials = try samples.trials()
+                if !samples.json, let trials { print(trials.text) }
+                let report = try file.map { file in
+                    let report = try ConfigurationReport(
+                        file: file, environment: ProcessInfo.processInfo.environment, overrides: .init(),
+                        protocols: Assembly.protocols)
+                    try Assembly.checkFiles(report.configuration)
+                    return report
+                }
+                if samples.json {
+                    print(try Self.json(report, trials?.trials))
+                } else if let report {
+                    print(report)
+                }
+                guard trials?.trials.allSatisfy(\.isGood) != false else { throw ExitCode(ExitStatus.failed) }
             } catch let error where error is ConfigurationError || error is AdminFailure {
-                Failures.write(error)
-                throw ExitCode(ExitStatus.configuration)
+                throw Failures.write(error, exit: ExitStatus.configuration)
             }
+        }
+
+        /// Both reports, if a configuration and a mapping are checked at once.
+        private struct Both: Encodable {
+            var configuration: ConfigurationReport
+            var mapping: [MappingTrial]
+        }
+
+        private static func json(_ report: ConfigurationReport?, _ trials: [MappingTrial]?) throws -> String {
+            guard let report else { return try AdminAnswer.json(trials ?? []).out }
+            guard let trials else { return try AdminAnswer.json(report).out }
+            return try AdminAnswer.json(Both(configuration: report, mapping: trials)).out
         }
     }
 
@@ -104,7 +126,11 @@ struct Config: AsyncParsableCommand {
     struct Keys: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "List every key with its default and its reason.")
 
-        func run() { print(ConfigurationKey.describe()) }
+        @Flag(help: "Print JSON for scripts.") var json = false
+
+        func run() throws {
+            print(json ? try AdminAnswer.json(ConfigurationKey.listed).out : ConfigurationKey.describe())
+        }
     }
 
     /// `pawl config reload`

@@ -24,7 +24,7 @@ struct MappingSamples: ParsableArguments {
     @Flag(help: "Print JSON for scripts.") var json = false
 
     func check() throws {
-        guard mapping != nil || request == nil && response == nil && frame == nil && side == nil && !json else {
+        guard mapping != nil || request == nil && response == nil && frame == nil && side == nil else {
             throw ValidationError("Samples need a mapping: --mapping FILE.")
         }
         guard response == nil || request != nil else {
@@ -38,11 +38,9 @@ struct MappingSamples: ParsableArguments {
         }
     }
 
-    /// Applies the mapping to the samples and prints the results.
-    ///
-    /// - Throws: an exit code if a sample does not fit the mapping.
-    func run() throws {
-        guard let file = mapping else { return }
+    /// Applies the mapping to the samples; nil if there is none.
+    func trials() throws -> (text: String, trials: [MappingTrial])? {
+        guard let file = mapping else { return nil }
         let mapping = try MappingFile.read(path: file)
         var trials: [MappingTrial] = []
         do {
@@ -61,12 +59,8 @@ struct MappingSamples: ParsableArguments {
         } catch let fault as HTTPSample.Fault {
             throw AdminFailure(.sampleUnreadable, "the sample cannot be read: \(fault.words)")
         }
-        if json {
-            print(try AdminAnswer.json(trials).out)
-        } else {
-            print(Printable.text(([mapping.summary] + trials.map(\.description)).joined(separator: "\n\n")))
-        }
-        guard trials.allSatisfy(\.isGood) else { throw ExitCode(ExitStatus.failed) }
+        let text = ([mapping.summary] + trials.map(\.description)).joined(separator: "\n\n")
+        return (Printable.text(text), trials)
     }
 
     /// Reads a file until it exceeds the limit for samples, so that a longer file is detected.

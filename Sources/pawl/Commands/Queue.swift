@@ -3,6 +3,7 @@
 import ArgumentParser
 import Foundation
 import Outbox
+import PawlConfiguration
 import Protection
 import RequestQueue
 import StorePort
@@ -29,7 +30,11 @@ struct QueueCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let states = [RequestState.pending, .done, .dead].filter { state == nil || $0.name == state }
             guard !states.isEmpty else {
-                throw AdminFailure(.noSuchState, "There is no state \(state ?? ""). Use pending, done or dead.")
+                let meant = NearestName.of(state ?? "", among: ["pending", "done", "dead"])
+                throw AdminFailure(
+                    .noSuchState,
+                    "There is no state \(state ?? ""). \(meant.map { "Did you mean \($0)? " } ?? "")"
+                        + "Use pending, done or dead.")
             }
             return try answer(try await gateway.front.requestRows(states: states, limit: limit.rows))
         }

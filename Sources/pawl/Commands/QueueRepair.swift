@@ -42,8 +42,7 @@ extension QueueCommand {
                 let report = try repair(EarlierQueue(directory: data))
                 print(json ? try AdminAnswer.json(report).out : Self.text(report, data))
             } catch {
-                Failures.write(error)
-                throw ExitCode(ExitStatus.failed)
+                throw Failures.write(error)
             }
         }
 

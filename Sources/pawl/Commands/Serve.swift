@@ -24,12 +24,19 @@ struct Serve: AsyncParsableCommand {
     var metrics: String?
     @Option(name: .customLong("log-level"), help: "trace, debug, info, notice, warning, error or critical.")
     var logLevel: String?
+    @Option(name: .customLong("log-format"), help: "The form of a line of the log: text or json.")
+    var logFormat: String?
 
-    func run() async throws { try await Running(role: .front, load: load).run() }
+    func run() async throws {
+        var running = Running(role: .front, load: load)
+        if let logFormat { running.logFormat = logFormat }
+        try await running.run()
+    }
 
     @Sendable private func load() throws -> PawlConfiguration {
         var overrides = PawlConfiguration.Overrides(
             listen: listen, upstream: upstream, policy: policy, data: data, logLevel: logLevel)
+        if let logFormat { overrides.set("log.format", to: .one(logFormat), option: "--log-format") }
         if let metrics { overrides.set("metrics.listen", to: .one(metrics), option: "--metrics") }
         return try PawlConfiguration.load(
             file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides,

@@ -39,8 +39,14 @@ struct SidecarCommand: AsyncParsableCommand {
         @Flag(help: "Refuse to send, and withhold, messages that are not end-to-end encrypted.") var require = false
         @Option(name: .customLong("log-level"), help: "trace, debug, info, notice, warning, error or critical.")
         var logLevel: String?
+        @Option(name: .customLong("log-format"), help: "The form of a line of the log: text or json.")
+        var logFormat: String?
 
-        func run() async throws { try await Running(role: .sidecar, load: load).run() }
+        func run() async throws {
+            var running = Running(role: .sidecar, load: load)
+            if let logFormat { running.logFormat = logFormat }
+            try await running.run()
+        }
 
         @Sendable private func load() throws -> PawlConfiguration {
             let environment = ProcessInfo.processInfo.environment
@@ -51,6 +57,7 @@ struct SidecarCommand: AsyncParsableCommand {
             // Metrics of a person's own machine are not collected.
             overrides.set("metrics.listen", to: .one(""), option: "sidecar")
             if let ca { overrides.set("upstream.tls.ca", to: .one(ca), option: "--ca") }
+            if let logFormat { overrides.set("log.format", to: .one(logFormat), option: "--log-format") }
             if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }
             if require { overrides.set("sidecar.require", to: .one("true"), option: "--require") }
             return try PawlConfiguration.load(

@@ -40,8 +40,9 @@ struct SidecarAdopt: SidecarAdminCommand {
                 "\(nick) could not be added: your list is full, or \(nick) already has a list with several devices.")
         }
         try sidecar.write([(peer.name, .adopted(own.deviceList))])
-        return .text(
-            "\(nick) is one of your \(own.deviceList.current.count) devices as soon as it runs: pawl sidecar join.")
+        return try .done(
+            "\(nick) is one of your \(own.deviceList.current.count) devices as soon as it runs: pawl sidecar join.",
+            json: common.json)
     }
 }
 
@@ -55,7 +56,9 @@ struct SidecarJoin: SidecarAdminCommand {
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
         let peer = try sidecar.peer(named: nick)
         try await sidecar.decide(.join, about: peer.name)
-        return .text("This device waits for \(nick). On that one: pawl sidecar adopt, with the nick of this device.")
+        return try .done(
+            "This device waits for \(nick). On that one: pawl sidecar adopt, with the nick of this device.",
+            json: common.json)
     }
 }
 
@@ -82,6 +85,8 @@ struct SidecarRevoke: SidecarAdminCommand {
                 "The device \(device) can then read no new messages, and cannot come back.", words)
         }
         try await sidecar.revoke(id)
-        return .text("The device \(device) is removed. Connected people are notified; others with your next message.")
+        return try .done(
+            "The device \(device) is removed. Connected people are notified; others with your next message.",
+            json: common.json)
     }
 }

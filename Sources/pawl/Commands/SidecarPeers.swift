@@ -144,7 +144,8 @@ struct SidecarVerify: SidecarAdminCommand {
                         + "accept them (pawl sidecar accept \(nick)), then use --matches.")
             }
             try await sidecar.decide(.verify, about: peer.name)
-            return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
+            return try .done(
+                "The keys of \(nick) are verified. Messages from them are marked [e2e verified].", json: common.json)
         }
         let number = try sidecar.safetyNumber(with: peer.deviceList)
         let offered = try peer.offered.map { try sidecar.safetyNumber(with: $0) }
@@ -237,7 +238,8 @@ struct SidecarVerify: SidecarAdminCommand {
         guard sidecar.peers[peer.name]?.isVerified == true else {
             throw AdminFailure(.keysChanged, "The keys of \(nick) have just changed. Give the card again.")
         }
-        return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
+        return try .done(
+            "The keys of \(nick) are verified. Messages from them are marked [e2e verified].", json: common.json)
     }
 
     /// Four groups of five digits per row.
@@ -275,9 +277,9 @@ struct SidecarAccept: SidecarAdminCommand {
             return sidecar.gateway.question(question, words)
         }
         try await sidecar.decide(.accept, about: peer.name)
-        return .text(
-            "The new keys of \(nick) are accepted. If you have compared their number: pawl sidecar verify \(nick) --matches"
-        )
+        return try .done(
+            "The new keys of \(nick) are accepted. If you have compared their number: pawl sidecar verify \(nick) --matches",
+            json: common.json)
     }
 }
 
@@ -341,6 +343,6 @@ struct SidecarForget: SidecarAdminCommand {
         }
         try await sidecar.decide(.forget, about: peer.name)
         try sidecar.lowerLatch(ofPeer: peer.name)
-        return .text("The keys of \(nick) are forgotten.")
+        return try .done("The keys of \(nick) are forgotten.", json: common.json)
     }
 }

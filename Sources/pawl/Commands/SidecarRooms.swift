@@ -35,9 +35,9 @@ struct SidecarProtect: SidecarAdminCommand {
             return sidecar.gateway.question(question, words)
         }
         try await sidecar.ask(.protect, found)
-        return .text(
-            "You protect \(room). \(found.report.readers) others are asked to do the same. To end it: pawl sidecar plain."
-        )
+        return try .done(
+            "You protect \(room). \(found.report.readers) others are asked to do the same. To end it: pawl sidecar plain.",
+            json: common.json)
     }
 }
 
@@ -69,6 +69,7 @@ struct SidecarPlain: SidecarAdminCommand {
             return sidecar.gateway.question(question, words)
         }
         try await sidecar.ask(.plain, found)
-        return .text("You no longer protect \(room). The others with a sidecar are asked to do the same.")
+        return try .done(
+            "You no longer protect \(room). The others with a sidecar are asked to do the same.", json: common.json)
     }
 }

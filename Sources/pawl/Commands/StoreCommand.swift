@@ -24,6 +24,17 @@ struct StoreCommand: AsyncParsableCommand {
                 """)
         @Argument(help: "The new name; without it, the current one is shown.") var name: String?
         @OptionGroup var place: StorePlace
+        @Flag(help: "Print JSON for scripts.") var json = false
+
+        struct Report: Codable {
+            /// Nil if no gateway has started on the store.
+            var network: String?
+            /// The name before the change; nil if nothing has changed.
+            var before: String?
+            var changed = false
+            /// Whether upstream.earlier_networks has to list the name before, so that earlier messages are read.
+            var hasSealed = false
+        }
 
         func validate() throws {
             guard let name else { return }
@@ -41,25 +52,34 @@ struct StoreCommand: AsyncParsableCommand {
                         "The directory \(place.data) belongs to a sidecar, whose keys are for one network. For another network, "
                             + "start a sidecar with another --data.")
                 }
-                let old = try RoleRecord.name(in: store)
-                guard let name else {
-                    return print(
-                        old.map(Printable.line) ?? "The store has no network name yet: no gateway has started on it.")
-                }
-                guard name != old else { return print("The network is \(name) already. Nothing has changed.") }
-                let detail = old.map { "\($0) → \(name)" } ?? name
-                try RoleRecord.fix(name, in: store, actor: "operator", detail: detail, now: SystemClock.now().wall)
-                print("The network is \(name) from the next start.")
-                let hasSealed = try store.load().devices.contains { $0.account != .own }
-                if let old, hasSealed {
-                    print(
-                        "Messages that were sealed under \(old) are read if the configuration has: upstream.earlier_networks: "
-                            + "[\(old)]. If it sets upstream.network, set it to \(name).")
-                }
+                let report = try change(store)
+                print(json ? try AdminAnswer.json(report).out : Printable.text(text(report)))
             } catch {
-                Failures.write(error)
-                throw ExitCode(ExitStatus.failed)
+                throw Failures.write(error)
             }
+        }
+
+        private func change(_ store: SQLiteStore) throws -> Report {
+            let old = try RoleRecord.name(in: store)
+            guard let name, name != old else { return Report(network: old) }
+            let detail = old.map { "\($0) → \(name)" } ?? name
+            try RoleRecord.fix(name, in: store, actor: "operator", detail: detail, now: SystemClock.now().wall)
+            let hasSealed = try store.load().devices.contains { $0.account != .own }
+            return Report(network: name, before: old, changed: true, hasSealed: hasSealed)
+        }
+
+        private func text(_ report: Report) -> String {
+            guard let network = report.network else {
+                return "The store has no network name yet: no gateway has started on it."
+            }
+            guard report.changed else {
+                return name == nil ? network : "The network is \(network) already. Nothing has changed."
+            }
+            let text = "The network is \(network) from the next start."
+            guard let old = report.before, report.hasSealed else { return text }
+            return text
+                + "\nMessages that were sealed under \(old) are read if the configuration has: upstream.earlier_networks: "
+                + "[\(old)]. If it sets upstream.network, set it to \(network)."
         }
     }
 }

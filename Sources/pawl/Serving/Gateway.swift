@@ -277,7 +277,7 @@ final class Gateway: Sendable {
         let token = confirmations.issue(for: words)
         return AdminAnswer(
             exit: ExitStatus.needsConfirmation, out: "", error: "\(text) To confirm, add: --confirm \(token)",
-            confirmation: token)
+            code: FailureCode.confirmationRequired.rawValue, confirmation: token)
     }
 
     /// Accepts no more clients, and stops the process when the last one has disconnected.

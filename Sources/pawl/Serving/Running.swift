@@ -12,6 +12,8 @@ struct Running {
     let role: Role
     /// Reads the configuration, at the start and for each reload.
     let load: @Sendable () throws -> PawlConfiguration
+    /// The form of the log as an option has it, for failures before the configuration is known; nil if there is none.
+    var logFormat: String? = ProcessInfo.processInfo.environment["PAWL_LOG_FORMAT"]
 
     func run() async throws {
         CrashReports.keepMemoryOut()
@@ -21,13 +23,19 @@ struct Running {
         do {
             configuration = try load()
         } catch let error as ConfigurationError {
-            Failures.write(error)
-            throw ExitCode(ExitStatus.configuration)
+            let format = logFormat.flatMap(PawlConfiguration.Log.Format.init) ?? .text
+            throw Self.fail(error, exit: ExitStatus.configuration, format)
         }
+        let format = configuration.log.format
+        let level = Logger.Level(rawValue: configuration.log.level.rawValue) ?? .info
         LoggingSystem.bootstrap { label in
-            var handler = StreamLogHandler.standardError(label: label)
-            handler.logLevel = Logger.Level(rawValue: configuration.log.level.rawValue) ?? .info
-            return handler
+            switch format {
+            case .json: return JSONLogHandler(level: level)
+            case .text:
+                var handler = StreamLogHandler.standardError(label: label)
+                handler.logLevel = level
+                return handler
+            }
         }
         let logger = Logger(label: "pawl")
         let stop = StopSignal()
@@ -36,16 +44,13 @@ struct Running {
             assembled = try Assembly.assemble(
                 configuration, as: role, logger: logger, reload: load, requestStop: { stop.send() })
         } catch {
-            Failures.write(error, after: "pawl does not start: ")
             // A wrong mapping is a wrong configuration: starting again does not help.
-            throw ExitCode(error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed)
+            let exit = error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed
+            throw Self.fail(error, exit: exit, format, after: "pawl does not start: ")
         }
-        for notice in assembled.notices { print(Printable.line(notice)) }
+        for notice in assembled.notices { Self.announce(notice, format) }
         let manager = ServiceManager()
-        let service = GatewayService(assembled: assembled, manager: manager) { line in
-            print(line)
-            fflush(nil)
-        }
+        let service = GatewayService(assembled: assembled, manager: manager) { Self.announce($0, format) }
         let group = ServiceGroup(
             configuration: .init(
                 services: [
@@ -58,9 +63,31 @@ struct Running {
         do {
             try await group.run()
         } catch {
-            Failures.write(error, after: "pawl stopped: ")
-            throw ExitCode(ExitStatus.failed)
+            throw Self.fail(error, exit: ExitStatus.failed, format, after: "pawl stopped: ")
         }
+    }
+
+    /// Writes a failure that ends the process, as the log has its lines.
+    private static func fail(
+        _ error: any Error, exit: Int32, _ format: PawlConfiguration.Log.Format, after prefix: String = ""
+    ) -> ExitCode {
+        switch format {
+        case .text: return Failures.write(error, exit: exit, after: prefix)
+        case .json:
+            let report = Failures.report(error, exit: exit, after: prefix)
+            JSONLogHandler.writeToStandardError(
+                LogLine(report.message, level: .critical, code: report.code, exit: exit).text)
+            return ExitCode(exit)
+        }
+    }
+
+    /// Writes a notice about the start to standard output.
+    private static func announce(_ notice: String, _ format: PawlConfiguration.Log.Format) {
+        switch format {
+        case .text: print(Printable.line(notice))
+        case .json: print(LogLine(notice, level: .notice).text)
+        }
+        fflush(nil)
     }
 }
 
