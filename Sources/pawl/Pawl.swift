@@ -20,7 +20,7 @@ struct Pawl: AsyncParsableCommand {
         version: ProgramVersion.text,
         subcommands: [
             Serve.self, Watch.self, Config.self, BackupCommand.self, RestoreCommand.self, StoreCommand.self,
-            Version.self,
+            Version.self, Manual.self,
         ]
             + AdminGrammar.commands)
 
