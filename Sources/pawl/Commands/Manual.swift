@@ -95,7 +95,8 @@ struct ManualPage {
     private func section(_ command: Command, _ parents: [String]) -> [String] {
         let path = parents + [command.commandName]
         let own = (command.arguments ?? []).filter { argument in
-            argument.shouldDisplay && !common.contains { $0.isSame(as: argument) }
+            argument.shouldDisplay && argument.names?.first?.name != "version"
+                && !common.contains { $0.isSame(as: argument) }
         }
         var lines: [String] = []
         if command.shown.isEmpty {

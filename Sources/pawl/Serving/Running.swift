@@ -131,6 +131,9 @@ private enum CrashReports {
     static let setting =
         "enable=yes,registers=none,threads=crashed,images=none,symbolicate=fast,interactive=no,color=no"
 
+    /// The program that writes reports, where the Debian package has it: a program with the runtime inside finds none.
+    private static let reporter = "/usr/libexec/pawl/swift-backtrace"
+
     /// Disables core dumps, and sets `SWIFT_BACKTRACE` to ``setting`` if it is not set.
     ///
     /// The Swift runtime reads the variable before any code of ours runs, so the program executes itself again. The
@@ -139,7 +142,8 @@ private enum CrashReports {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         guard getenv("SWIFT_BACKTRACE") == nil else { return }
-        setenv("SWIFT_BACKTRACE", setting, 1)
+        let place = access(reporter, X_OK) == 0 ? ",swift-backtrace=\(reporter)" : ""
+        setenv("SWIFT_BACKTRACE", setting + place, 1)
         execv("/proc/self/exe", CommandLine.unsafeArgv)
         // If execv fails, reports are as the runtime makes them. The service file sets the variable itself.
     }

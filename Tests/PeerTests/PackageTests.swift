@@ -1,0 +1,154 @@
+import Foundation
+import Glibc
+import PeerKit
+import TestThreads
+import Testing
+
+/// The Debian package, installed, upgraded, removed and purged under a root of its own. With the program that was built for the
+/// tests: a release build with the runtime inside takes minutes.
+@Suite(.blocking, .serialized) struct PackageTests {
+    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().path
+
+    /// A root with a database of packages of its own.
+    private struct Machine {
+        let scratch: ScratchDirectory
+        var root: String { scratch.file("root") }
+
+        init() throws {
+            scratch = try ScratchDirectory()
+            for path in ["var/lib/dpkg/updates", "var/lib/dpkg/info", "var/log", "etc"] {
+                try FileManager.default.createDirectory(
+                    atPath: "\(root)/\(path)", withIntermediateDirectories: true)
+            }
+            for file in ["status", "available"] { _ = try scratch.write("root/var/lib/dpkg/\(file)", "") }
+        }
+
+        @discardableResult func dpkg(_ words: String...) throws -> ChildProcess.Output {
+            // The maintainer scripts are those of this machine, on the files of that root.
+            let output = try ChildProcess.run(
+                "/usr/bin/dpkg",
+                [
+                    "--root=\(root)", "--force-not-root", "--force-script-chrootless", "--force-depends",
+                    "--force-confold", "--force-unsafe-io", "--log=/dev/null",
+                ] + words, timeout: .seconds(600))
+            #expect(output.succeeded, "\(words): \(output.stdout)\(output.stderr)")
+            return output
+        }
+
+        func attributes(_ path: String) -> (mode: Int, owner: Int)? {
+            guard let found = try? FileManager.default.attributesOfItem(atPath: root + path) else { return nil }
+            return (found[.posixPermissions] as? Int ?? 0, found[.ownerAccountID] as? Int ?? 0)
+        }
+
+        func text(_ path: String) throws -> String { try String(contentsOfFile: root + path, encoding: .utf8) }
+
+        func has(_ path: String) -> Bool { FileManager.default.fileExists(atPath: root + path) }
+    }
+
+    private func make(_ version: String, in directory: String) throws -> String {
+        let made = try ChildProcess.run(
+            Self.root + "/deploy/package",
+            ["--binary", PawlProcess.binary(), "--version", version, "--output", directory, "--compression", "none"],
+            timeout: .seconds(1200))
+        #expect(made.succeeded, "\(made.stdout)\(made.stderr)")
+        return made.stdout.trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    @Test(.enabled(if: geteuid() == 0, "dpkg changes owners")) func theLifeOfAPackage() throws {
+        let machine = try Machine()
+        let first = try make("0.1.0", in: machine.scratch.file("made"))
+        #expect(first.hasSuffix(".deb"))
+        let installed = try machine.dpkg("-i", first)
+        #expect(installed.stdout.contains("systemctl enable --now pawl"))
+        try checkFiles(machine)
+
+        // The data and the configuration are the operator's.
+        for path in ["/var/lib/pawl/storage.key", "/var/backups/pawl/one"] {
+            #expect(FileManager.default.createFile(atPath: machine.root + path, contents: Data("key".utf8)))
+        }
+        let own = "policy: hosted\n"
+        try Data(own.utf8).write(to: URL(fileURLWithPath: machine.root + "/etc/pawl/pawl.yaml"))
+        // The next version has one more line in its configuration.
+        let tree = machine.scratch.file("tree")
+        try run("dpkg-deb", "-R", first, tree)
+        let control = try String(contentsOfFile: tree + "/DEBIAN/control", encoding: .utf8)
+        try Data(control.replacing("Version: 0.1.0", with: "Version: 0.2.0").utf8)
+            .write(to: URL(fileURLWithPath: tree + "/DEBIAN/control"))
+        let delivered = URL(fileURLWithPath: tree + "/etc/pawl/pawl.yaml")
+        try (Data(contentsOf: delivered) + Data("# new\n".utf8)).write(to: delivered)
+        let second = machine.scratch.file("second.deb")
+        try run("dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, second)
+        try machine.dpkg("-i", second)
+        #expect(try machine.text("/etc/pawl/pawl.yaml") == own)
+        #expect(machine.attributes("/etc/pawl")?.mode == 0o750)
+        #expect(try machine.dpkg("-s", "pawl").stdout.contains("Version: 0.2.0"))
+
+        try machine.dpkg("-r", "pawl")
+        #expect(!machine.has("/usr/bin/pawl") && machine.has("/etc/pawl/pawl.yaml"))
+        #expect(machine.has("/var/lib/pawl/storage.key"))
+        let purged = try machine.dpkg("-P", "pawl")
+        #expect(purged.stderr.contains("/var/lib/pawl is kept"))
+        #expect(!machine.has("/etc/pawl"))
+        #expect(machine.has("/var/lib/pawl/storage.key") && machine.has("/var/backups/pawl/one"))
+    }
+
+    private func run(_ words: String...) throws {
+        let output = try ChildProcess.run("/usr/bin/env", words, timeout: .seconds(600))
+        #expect(output.succeeded, "\(words): \(output.stderr)")
+    }
+
+    private func checkFiles(_ machine: Machine) throws {
+        let user = try #require(
+            try machine.text("/etc/passwd").split(separator: "\n").first { $0.hasPrefix("pawl:") })
+        let number = try #require(Int(user.split(separator: ":")[2]))
+        for (path, mode) in [("/var/lib/pawl", 0o700), ("/var/backups/pawl", 0o700)] {
+            let found = machine.attributes(path)
+            #expect(found?.mode == mode && found?.owner == number, "\(path): \(String(describing: found))")
+        }
+        for (path, mode) in [
+            ("/usr/bin/pawl", 0o755), ("/etc/pawl", 0o750), ("/etc/pawl/pawl.yaml", 0o640),
+            ("/etc/pawl/mappings/matrix.yaml", 0o644), ("/lib/systemd/system/pawl.service", 0o644),
+            ("/usr/lib/systemd/user/pawl-sidecar.service", 0o644), ("/usr/share/man/man1/pawl.1.gz", 0o644),
+            ("/usr/share/bash-completion/completions/pawl", 0o644), ("/usr/share/zsh/vendor-completions/_pawl", 0o644),
+            ("/usr/share/doc/pawl/copyright", 0o644), ("/usr/share/doc/pawl/examples/matrix.yaml", 0o644),
+        ] {
+            let found = machine.attributes(path)
+            #expect(found?.mode == mode && found?.owner == 0, "\(path): \(String(describing: found))")
+        }
+        // The key file of the configuration is a conffile: dpkg keeps what the operator has changed.
+        let conffiles = try machine.text("/var/lib/dpkg/info/pawl.conffiles")
+        #expect(conffiles.contains("/etc/pawl/pawl.yaml\n") && conffiles.contains("/etc/pawl/mappings/matrix.yaml\n"))
+        for path in ["/lib/systemd/system/pawl.service", "/usr/lib/systemd/user/pawl-sidecar.service"] {
+            let unit = try machine.text(path)
+            #expect(unit.contains("\nExecStart=/usr/bin/pawl ") && unit.contains("\nType=notify\n"))
+        }
+        // The program has no symbols of the debugger and works; the default configuration is a good one.
+        let program = machine.root + "/usr/bin/pawl"
+        #expect(try ChildProcess.run(program, ["--version"]).stdout.hasPrefix("pawl "))
+        #expect(try ChildProcess.run(program, ["config", "check", machine.root + "/etc/pawl/pawl.yaml"]).succeeded)
+        let page = try ChildProcess.run(
+            "/usr/bin/env", ["sh", "-c", "gzip -dc '\(machine.root)/usr/share/man/man1/pawl.1.gz'"])
+        #expect(page.stdout.contains(".TH PAWL 1"))
+        let size = try FileManager.default.attributesOfItem(atPath: program)[.size] as? Int ?? 0
+        let built = try FileManager.default.attributesOfItem(atPath: PawlProcess.binary())[.size] as? Int ?? 0
+        #expect(size < built)
+        let sums = try ChildProcess.run(
+            "/usr/bin/env", ["sh", "-c", "cd '\(machine.root)' && md5sum --quiet -c var/lib/dpkg/info/pawl.md5sums"])
+        #expect(sums.succeeded, "\(sums.stdout)")
+    }
+
+    /// Debian's own checks. They need 100 MB of packages.
+    @Test(.enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil)) func lintianHasNoErrors() throws {
+        let scratch = try ScratchDirectory()
+        let package = try make("0.1.0", in: scratch.path)
+        let checked = try ChildProcess.run(
+            "/usr/bin/env",
+            ["lintian", "--allow-root", "--fail-on", "error", "--suppress-tags", Self.notOurs, package],
+            timeout: .seconds(1200))
+        #expect(checked.succeeded, "\(checked.stdout)\(checked.stderr)")
+    }
+
+    /// Of a package that is not for Debian's archive; the path of libraries belongs to the build for tests.
+    private static let notOurs = "custom-library-search-path,bogus-mail-host,root-in-contact,embedded-library"
+}
