@@ -10,8 +10,8 @@
 //               everyone: {NAME: WORD}, also_in: [PATH, ...], unless: PATH}, armour: text | html | detect,
 //               limit: {characters | bytes: NUMBER}}
 //     messages: {SHAPE: {...}, ...}
-//     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES] | {label: ..., kind: KIND, kinds: {PATH: KIND, ...}}, ...}
-//     frames: {from client: {CONDITION: LABEL [SHAPES] | {label: ..., kind: KIND} | {login: {WHERE NAME: TEXT, ...}}, ...},
+//     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES] | {label: ..., kind: KINDS, kinds: {PATH: KINDS, ...}}, ...}
+//     frames: {from client: {CONDITION: LABEL [SHAPES] | {label: ..., kind: KINDS} | {login: {WHERE NAME: TEXT, ...}}, ...},
 //              from backend: {...}}
 //     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON, reply_to: {PATH: PATH, ...},
 //               headers: {NAME: TEXT, ...}, codes: {CODE|...: {status: NUMBER, body: JSON}, ...}}

@@ -115,12 +115,12 @@ extension MappingReader {
                 "has `chosen_members`; they are in the query of a request for messages, or in the body of a `passthrough`"
             )
         }
-        let kind = keys["kind"].flatMap { self.kind($0, place) }
+        let kinds = keys["kind"].map { self.kinds($0, place) } ?? []
         let parts = keys["kinds"].map { self.parts($0, place) } ?? []
-        if kind != nil, ![.content, .control, .passthrough].contains(words.label) {
+        if !kinds.isEmpty, ![.content, .control, .passthrough, .history, .sync].contains(words.label) {
             wrong(
                 place, tree.line,
-                "has a `kind` and is `\(words.label.rawValue)`; expected content, control or passthrough")
+                "has a `kind` and is `\(words.label.rawValue)`; expected content, control, passthrough, history or sync")
         }
         if !parts.isEmpty, words.label != .passthrough {
             wrong(place, tree.line, "has `kinds` and is `\(words.label.rawValue)`; expected `passthrough`")
@@ -129,7 +129,7 @@ extension MappingReader {
         return Mapping.Route(
             methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
             response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
-            answer: answer, chosenMembers: chosen, file: file, kind: kind, parts: parts)
+            answer: answer, chosenMembers: chosen, file: file, kinds: kinds, parts: parts)
     }
 
     /// Reads what a route says about its file.
@@ -165,22 +165,28 @@ extension MappingReader {
         return target
     }
 
-    /// Reads a kind of content.
-    private mutating func kind(_ tree: ConfigurationTree, _ place: String) -> ContentKind? {
+    /// Reads one kind of content, or a list of them.
+    private mutating func kinds(_ tree: ConfigurationTree, _ place: String) -> [ContentKind] {
         let known = ContentKind.allCases.map(\.rawValue)
-        guard let name = text(tree, place + ".kind", "one of " + known.joined(separator: ", ")) else { return nil }
-        guard let kind = ContentKind(rawValue: name) else {
-            wrong(place, tree.line, "has the kind \(quoted(name)); expected one of " + known.joined(separator: ", "))
-            return nil
+        var kinds: [ContentKind] = []
+        if case .list(let items) = tree.value, items.isEmpty {
+            wrong(place, tree.line, "has an empty list of kinds; expected one of " + known.joined(separator: ", "))
         }
-        return kind
+        for (name, line) in texts(tree, place + ".kind", "one of " + known.joined(separator: ", ")) {
+            guard let kind = ContentKind(rawValue: name) else {
+                wrong(place, line, "has the kind \(quoted(name)); expected one of " + known.joined(separator: ", "))
+                continue
+            }
+            if !kinds.contains(kind) { kinds.append(kind) }
+        }
+        return kinds
     }
 
     /// Reads the places of a body that hold content of a kind.
     private mutating func parts(_ tree: ConfigurationTree, _ place: String) -> [Mapping.Route.Part] {
-        entries(tree, "`kinds`", "topic: topics").compactMap { key, value in
-            guard let path = path(key, "kinds", value.line), let kind = kind(value, place) else { return nil }
-            return Mapping.Route.Part(path: path, kind: kind)
+        entries(tree, "`kinds`", "topic: topics").flatMap { key, value -> [Mapping.Route.Part] in
+            guard let path = path(key, "kinds", value.line) else { return [] }
+            return kinds(value, place).map { Mapping.Route.Part(path: path, kind: $0) }
         }
     }
 
@@ -314,13 +320,13 @@ extension MappingReader {
             }
             guard let keys = map(tree, place, Self.kindKeys, needs: Self.kindKeys), let label = keys["label"],
                 case .text = label.value, var frame = frame(direction, when, label, place),
-                let kind = keys["kind"].flatMap({ self.kind($0, place) })
+                let kinds = keys["kind"].map({ self.kinds($0, place) }), !kinds.isEmpty
             else { return nil }
             guard direction == .fromClient, [.content, .control, .passthrough].contains(frame.label) else {
                 wrong(place, tree.line, "has a `kind`; expected it in a content, control or passthrough of a client")
                 return nil
             }
-            frame.kind = kind
+            frame.kinds = kinds
             return frame
         }
         guard case .text(let text) = tree.value else {

@@ -205,7 +205,7 @@ package struct MappingTrial: Encodable, Sendable {
         self.route = "\(methods) \(route.path.text)" + Self.words(route.query)
         label = route.label.rawValue
         reasons = ["it is the first route whose method, path and query fit"]
-        if let kind = route.kind { reasons.append("it carries \(kind.rawValue), see kinds.\(kind.rawValue)") }
+        for kind in route.kinds { reasons.append("it carries \(kind.rawValue), see kinds.\(kind.rawValue)") }
         for part in route.parts { reasons.append("\(part.kind.rawValue) at \(part.path.text) are refused") }
         self.captures = Dictionary(match.target.captures.all.map { ($0.name, $0.value) }) { first, _ in first }
         return match

@@ -12,13 +12,14 @@ import Testing
     private static func mapping() throws -> Mapping {
         var mapping = Mapping.lab
         func route(
-            _ method: String, _ path: String, _ label: Mapping.Label, _ kind: ContentKind? = nil,
+            _ method: String, _ path: String, _ label: Mapping.Label, _ kinds: ContentKind...,
             parts: [Mapping.Route.Part] = []
         ) throws -> Mapping.Route {
             Mapping.Route(
                 methods: [method], path: try PathPattern(path), label: label,
                 request: label == .content ? mapping.routes[0].request : nil,
-                conversation: path.contains("{conversation}") ? .capture("conversation") : nil, kind: kind, parts: parts
+                conversation: path.contains("{conversation}") ? .capture("conversation") : nil, kinds: kinds,
+                parts: parts
             )
         }
         mapping.routes =
@@ -26,6 +27,7 @@ import Testing
                 try route("PUT", "/c/{conversation}/like", .control, .reactions),
                 try route("POST", "/c/{conversation}/poll", .content, .polls),
                 try route("PUT", "/words/{word}", .passthrough, .keywords),
+                try route("POST", "/settings", .passthrough, .names, .topics),
                 try route(
                     "POST", "/rooms", .passthrough,
                     parts: [
@@ -94,6 +96,40 @@ import Testing
         let passing = try Self.world([.polls: .pass])
         #expect(passing.send("POST", "/c/all/poll", as: "t-alice", #"{"text":"canary"}"#)?["error"] != Self.code)
         #expect(passing.backend.hasReceived("canary"))
+    }
+
+    /// The strictest treatment counts, and a refusal names the kind that has it.
+    @Test func ofSeveralKindsTheStrictestCounts() throws {
+        let both = try Self.world([.topics: .refuse])
+        let refused = try #require(both.send("POST", "/settings", as: "t-alice", #"{"name":"canary"}"#))
+        #expect(refused.status == 403 && refused["error"] == Self.code)
+        #expect(refused["message"]?.contains(ContentKind.topics.words) == true)
+        #expect(!both.backend.hasReceived("canary"))
+        let passing = try Self.world()
+        #expect(passing.send("POST", "/settings", as: "t-alice", #"{"name":"canary"}"#)?["error"] != Self.code)
+        #expect(passing.backend.hasReceived("canary"))
+        let mapping = try Self.mapping()
+        #expect(mapping.faults(of: Self.treatments([.names: .seal])) == [.unsealable(.names)])
+        #expect(mapping.faults(of: Self.treatments([.names: .refuse, .topics: .refuse])).isEmpty)
+    }
+
+    /// A refused kind is refused where protection is demanded. Elsewhere its answer is read as before.
+    @Test func theAnswerToARefusedKindIsRead() throws {
+        var mapping = Mapping.lab
+        let history = try #require(mapping.routes.first { $0.label == .history })
+        mapping.routes.insert(
+            Mapping.Route(
+                methods: ["GET"], path: try PathPattern("/c/{conversation}"),
+                query: [QueryCondition("name", .present)], label: .history, response: history.response,
+                kinds: [.names]), at: 0)
+        let world = try JSONWorld(.hosted, mapping: mapping.applying(Self.treatments([.names: .refuse])))
+        for name in ["alice", "bob"] { world.send("GET", "/me", as: "t-\(name)") }
+        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"text":"canary"}"#)?.status == 200)
+        #expect(!world.backend.hasReceived("canary"))
+        #expect(world.send("GET", "/c/pair?name=x", as: "t-bob")?["error"] == Self.code)
+        world.environment.policies.update { $0.everyone = .opportunistic }
+        let named = try #require(world.send("GET", "/c/pair?name=x", as: "t-bob"))
+        #expect(named["messages[0].data.text"] == "canary", "\(named.text)")
     }
 
     /// A route without content to seal is refused, and reported before it comes to that.

@@ -193,6 +193,19 @@ import Testing
                 == #"{"type":"send","conversation":"r1","id":"c1","text":"AQID","encrypted":true}"#)
     }
 
+    /// Clients wait for an answer with the id of their request.
+    @Test(arguments: ["generic", "rocketchat", "mattermost"]) func refusedFramesAreNamed(_ name: String) throws {
+        let form = try shipped(name).refusal
+        let (frame, copies) = (try #require(form.frame), try #require(form.replyTo))
+        let source = try #require(copies.copies.first)
+        for id in [#""x7""#, "7"] {
+            let refused = try JSONDocument(ByteBuffer(string: #"{"msg":"method","id":\#(id),"seq":\#(id)}"#))
+            let answer = try JSONDocument(ByteBuffer(string: copies.put(refused, into: frame)))
+            let place = try answer.place(source.target)
+            #expect((try? answer.text(place)) ?? answer.numberText(place) == id.replacing("\"", with: ""))
+        }
+    }
+
     @Test(arguments: [
         ("POST", "/login", Mapping.Label.passthrough), ("POST", "/accounts", .passthrough),
         ("GET", "/me", .passthrough),

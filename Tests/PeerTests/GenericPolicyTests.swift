@@ -112,6 +112,12 @@ import Testing
         #expect(!words.contains("sidecar"), "there is none for HTTP")
         // Over a socket as well its sender is told, in a frame that the client understands.
         #expect { try lab.alice.postOverSocket(Word.framed, in: Self.c) } throws: { "\($0)".contains("cannot say") }
+        // A frame without a route names its request too, as the backend's own errors do.
+        for id in ["f1", 17] as [JSONValue] {
+            try lab.alice.socket().send(["type": "shout", "id": id, "text": .string(Word.framed)])
+            let refused = try lab.alice.socket().expect("error") { $0["type"] == "error" && $0["id"] == id }
+            #expect(refused["error"].string?.hasPrefix("pawl_") == true, "\(refused)")
+        }
         // The connection goes on.
         try lab.alice.socket().send(["type": "ping"])
         try lab.alice.socket().expect("pong")

@@ -312,7 +312,9 @@ package struct HTTPExchange: Sendable {
         case .content where match.messageToFind != nil, .control where match.messageToFind != nil:
             return findConversation(WriteRequest(request, match, client), now, &actions)
         case .content: return write(WriteRequest(request, match, client), now, &actions)
-        case .history where protects, .search where protects, .sync where protects:
+        case .history where protects, .search where protects, .sync where protects,
+            // Of a refused kind, by an account that may send it.
+            .refused where protects && !match.route.response.isEmpty:
             return read(request, for: client, &actions)
         case .control: return control(WriteRequest(request, match, client), &actions)
         case .passthrough where protects && match.route.chosenMembers != nil,
@@ -397,7 +399,7 @@ extension HTTPExchange.Request {
     fileprivate var refusal: ExchangeRefusal? {
         guard let unprotectable else { return nil }
         guard let match else { return .noRoute }
-        return match.route.kind.map { .kind($0) } ?? .refused(unprotectable.refusal)
+        return match.route.kinds.first.map { .kind($0) } ?? .refused(unprotectable.refusal)
     }
 }
 

@@ -201,7 +201,7 @@ package struct WebSocketMachine: Sendable {
             let kind = UnprotectableRequest(isFile: frame.label != .refused)
             environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
-            if demands { notify(frame.kind.map { .kind($0) } ?? .refused(kind.refusal), answering: document) }
+            if demands { notify(frame.kinds.first.map { .kind($0) } ?? .refused(kind.refusal), answering: document) }
         case .content:
             toBackend.append(Slot(ticket: ticket, message: (bytes, isText)))
             content(document, frame, ticket, now, &actions)

@@ -13,25 +13,34 @@ extension Mapping.Route {
         package init(path: JSONPath, kind: ContentKind) { (self.path, self.kind) = (path, kind) }
     }
 
-    /// The same route with another label, and with these parts refused.
-    private func with(_ label: Mapping.Label, refusing parts: [Part]) -> Mapping.Route {
+    /// The same route with another label, with its kinds in this order, and with these parts refused.
+    private func with(_ label: Mapping.Label, _ kinds: [ContentKind], refusing parts: [Part]) -> Mapping.Route {
         let isSealed = label == .content
         return Mapping.Route(
             methods: methods, path: path, query: query, label: label, request: isSealed ? request : nil,
             response: response, remoteID: isSealed ? remoteID : nil, localID: localID,
             conversation: conversationSource, references: label == .refused ? [] : references, answer: answer,
-            chosenMembers: chosenMembers, file: file, kind: kind, parts: parts)
+            chosenMembers: chosenMembers, file: file, kinds: kinds, parts: parts)
     }
 
     fileprivate func applying(_ treatments: KindTreatments) -> Mapping.Route {
         let refused = parts.filter { treatments[$0.kind] != .pass }
-        let label = kind.map { treatments[$0].label(of: self.label) } ?? self.label
-        return label == self.label && refused == parts ? self : with(label, refusing: refused)
+        let kinds = treatments.strictestFirst(kinds)
+        let label = kinds.first.map { treatments[$0].label(of: self.label) } ?? self.label
+        return label == self.label && refused == parts ? self : with(label, kinds, refusing: refused)
     }
 
     /// Whether requests write keywords by which the backend should notify somebody.
     func writesKeywords(_ method: String) -> Bool {
-        kind == .keywords && ["PUT", "POST", "PATCH"].contains(method)
+        kinds.contains(.keywords) && ["PUT", "POST", "PATCH"].contains(method)
+    }
+}
+
+extension KindTreatments {
+    /// The kinds with one of the strictest treatment first, by which a refusal is explained.
+    fileprivate func strictestFirst(_ kinds: [ContentKind]) -> [ContentKind] {
+        let order: [KindTreatment] = [.refuse, .seal, .pass]
+        return order.flatMap { treatment in kinds.filter { self[$0] == treatment } }
     }
 }
 
@@ -59,7 +68,9 @@ extension Mapping {
     package func faults(of treatments: KindTreatments) -> [KindFault] {
         ContentKind.allCases.compactMap { kind in
             guard treatments[kind] != kind.standard else { return nil }
-            let labels = routes.filter { $0.kind == kind }.map(\.label) + frames.filter { $0.kind == kind }.map(\.label)
+            let labels =
+                routes.filter { $0.kinds.contains(kind) }.map(\.label)
+                + frames.filter { $0.kinds.contains(kind) }.map(\.label)
             let isPart = routes.contains { $0.parts.contains { $0.kind == kind } }
             guard !labels.isEmpty || isPart else { return .unmarked(kind) }
             guard treatments[kind] == .seal, isPart || labels.contains(where: { $0 != .content }) else { return nil }
@@ -73,7 +84,8 @@ extension Mapping {
         mapping.routes = routes.map { $0.applying(treatments) }
         mapping.frames = frames.map { frame in
             var frame = frame
-            if let kind = frame.kind { frame.label = treatments[kind].label(of: frame.label) }
+            frame.kinds = treatments.strictestFirst(frame.kinds)
+            if let kind = frame.kinds.first { frame.label = treatments[kind].label(of: frame.label) }
             if frame.label != .content, frame.direction == .fromClient { frame.shapes = [] }
             return frame
         }

@@ -161,8 +161,8 @@ extension Mapping {
         package let chosenMembers: ChosenMembers?
         /// What an ``Label/upload`` or a ``Label/download`` says about its file.
         package let file: FilePlaces
-        /// The kind of content that requests carry; nil if they carry none but messages.
-        package let kind: ContentKind?
+        /// The kinds of content that requests carry beside messages. The strictest treatment of them counts.
+        package let kinds: [ContentKind]
         /// Places of the body whose content is refused if protection is demanded.
         package let parts: [Part]
 
@@ -171,10 +171,10 @@ extension Mapping {
             request: MessageShape? = nil, response: [MessageShape] = [], remoteID: JSONPath? = nil,
             localID: ValueSource? = nil, conversation: ValueSource? = nil, references: [ValueSource] = [],
             answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil, file: FilePlaces = FilePlaces(),
-            kind: ContentKind? = nil, parts: [Part] = []
+            kinds: [ContentKind] = [], parts: [Part] = []
         ) {
             (self.chosenMembers, self.file) = (chosenMembers, file)
-            (self.kind, self.parts) = (kind, parts)
+            (self.kinds, self.parts) = (kinds, parts)
             self.methods = methods
             self.path = path
             self.query = query
@@ -203,7 +203,7 @@ extension Mapping {
                     && left.remoteID == right.remoteID && left.localID == right.localID
                     && left.conversation == right.conversation && left.references == right.references
                     && left.answer == right.answer && left.chosenMembers == right.chosenMembers
-                    && left.file == right.file && left.kind == right.kind && left.parts == right.parts
+                    && left.file == right.file && left.kinds == right.kinds && left.parts == right.parts
         }
     }
 }
@@ -312,14 +312,14 @@ package struct FrameRoute: Sendable, Equatable {
     package var shapes: [MessageShape]
     /// The login in such messages, which are labelled ``Mapping/Label/passthrough``; nil if they have none.
     package var login: FrameLogin?
-    /// The kind of content that such messages carry; nil if they carry none but messages of people.
-    package var kind: ContentKind?
+    /// The kinds of content that such messages carry beside messages of people. The strictest treatment of them counts.
+    package var kinds: [ContentKind]
 
     package init(
         direction: FrameRoute.Direction, when: JSONPath?, label: Mapping.Label, shapes: [MessageShape] = [],
-        login: FrameLogin? = nil, kind: ContentKind? = nil
+        login: FrameLogin? = nil, kinds: [ContentKind] = []
     ) {
-        self.kind = kind
+        self.kinds = kinds
         (self.direction, self.when, self.label, self.shapes) = (direction, when, label, shapes)
         self.login = login
     }
