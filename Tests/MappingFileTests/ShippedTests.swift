@@ -201,7 +201,7 @@ import Testing
         for id in [#""x7""#, "7"] {
             let refused = try JSONDocument(ByteBuffer(string: #"{"msg":"method","id":\#(id),"seq":\#(id)}"#))
             let answer = try JSONDocument(ByteBuffer(string: copies.put(refused, into: frame)))
-            let place = try answer.place(source.target)
+            let place = try #require(try answer.place(source.target))
             #expect((try? answer.text(place)) ?? answer.numberText(place) == id.replacing("\"", with: ""))
         }
     }
