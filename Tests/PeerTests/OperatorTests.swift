@@ -75,7 +75,8 @@ import Testing
         #expect(text.failureCode == "wrong-usage" && text.stderr.contains("'pawl status'"))
         #expect(try PawlProcess.run(["status", "--help"]).succeeded)
         let restored = try PawlProcess.run(["restore", "/nowhere", "--json", "--data", scratch.path])
-        #expect(restored.status == .exited(1) && (try failure(restored)["message"] as? String)?.isEmpty == false)
+        #expect(restored.status == .exited(1))
+        #expect(try failure(restored)["message"] is String)
         _ = try scratch.write("bad.yaml", "polcy: hosted\n")
         let checked = try PawlProcess.run(["config", "check", "--json", scratch.file("bad.yaml")])
         #expect(checked.status == .exited(78))
@@ -93,9 +94,8 @@ import Testing
         defer { gateway.stop() }
         #expect(
             try gateway.admin(["policy", "set", "opportunistic", "--json"]).json["policy"].string == "opportunistic")
-        let output = gateway.output
-        #expect(output.contains("policy changed"))
-        for line in output.split(separator: "\n") {
+        try eventually("the act is in the log") { gateway.output.contains("policy changed") }
+        for line in gateway.output.split(separator: "\n") {
             #expect((try? JSONSerialization.jsonObject(with: Data(line.utf8))) is [String: Any], "\(line)")
         }
     }

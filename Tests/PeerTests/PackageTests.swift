@@ -30,7 +30,7 @@ import Testing
                 "/usr/bin/dpkg",
                 [
                     "--root=\(root)", "--force-not-root", "--force-script-chrootless", "--force-depends",
-                    "--force-confold", "--force-unsafe-io", "--log=/dev/null",
+                    "--force-confold", "--force-unsafe-io", "--force-bad-path", "--log=/dev/null",
                 ] + words, timeout: .seconds(600))
             #expect(output.succeeded, "\(words): \(output.stdout)\(output.stderr)")
             return output
@@ -77,6 +77,8 @@ import Testing
             .write(to: URL(fileURLWithPath: tree + "/DEBIAN/control"))
         let delivered = URL(fileURLWithPath: tree + "/etc/pawl/pawl.yaml")
         try (Data(contentsOf: delivered) + Data("# new\n".utf8)).write(to: delivered)
+        // Its program is not run, and takes no room.
+        try Data("0.2.0\n".utf8).write(to: URL(fileURLWithPath: tree + "/usr/bin/pawl"))
         let second = machine.scratch.file("second.deb")
         try run("dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, second)
         try machine.dpkg("-i", second)
