@@ -50,6 +50,7 @@ import Testing
                 words, message: Pawl.message(for: error), full: Pawl.fullMessage(for: error))
             #expect(report.hint == meant && report.exit == 64 && report.code == "wrong-usage")
             #expect(text.contains("'\(meant)'") && text.contains("Usage: "), "\(text)")
+            #expect(!text.contains("--json'") && report.message.contains("'\(meant)'"), "\(text)")
         }
     }
 

@@ -88,7 +88,11 @@ enum Failures {
     static func usage(_ words: [String], message: String, full: String) -> (report: Report, text: String) {
         let meant = MistypedCommand.meant(words)
         let message = Printable.text(message)
-        let better = meant.map { "\(message). Did you mean '\($0)'?" } ?? message
+        var better = message
+        if let meant, let typed = MistypedCommand.unknown(words) {
+            // Not the parser's words: it complains of the options behind the mistyped command too.
+            better = "There is no command '\(Printable.line(typed))' here. Did you mean '\(meant)'?"
+        }
         let report = Report(
             code: FailureCode.wrongUsage.rawValue, message: better, hint: meant ?? MistypedCommand.help(words),
             exit: ExitStatus.usage)

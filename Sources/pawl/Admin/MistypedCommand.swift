@@ -20,6 +20,9 @@ enum MistypedCommand {
         return deeper.count == 1 ? deeper[0].joined(separator: " ") : nil
     }
 
+    /// The word that names no command; nil if the words begin with a known one.
+    static func unknown(_ words: [String]) -> String? { known(words).next }
+
     /// The command that shows the help for the known part of the words.
     static func help(_ words: [String]) -> String {
         let path = known(words).path
