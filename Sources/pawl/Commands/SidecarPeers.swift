@@ -298,9 +298,9 @@ extension SidecarAccept {
                 "The devices of \(nick) stay \(devices). The other version is ignored.", words)
         }
         try await sidecar.decide(.keep, about: peer.name)
-        return .text(
+        return try .done(
             "The known version of the device list of \(nick) is kept. Ask \(nick) to remove a lost device: "
-                + "pawl sidecar revoke.")
+                + "pawl sidecar revoke.", json: common.json)
     }
 
     private func accept(fork offered: DeviceList, _ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
@@ -318,9 +318,9 @@ extension SidecarAccept {
                 "The other version has another key for a device that is known already. Forget the keys of \(nick), and "
                     + "exchange new ones: pawl sidecar forget \(nick).")
         }
-        return .text(
+        return try .done(
             "The other version of the device list of \(nick) is accepted. The safety number is that of before; compare it "
-                + "and confirm it again: pawl sidecar verify \(nick) --matches")
+                + "and confirm it again: pawl sidecar verify \(nick) --matches", json: common.json)
     }
 }
 
