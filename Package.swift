@@ -327,7 +327,7 @@ let package = Package(
                 "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue",
                 "TestKit", "TestThreads", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
             ]),
-        tests("HTTPCodecTests", ["HTTPCodec", nioCore]),
+        tests("HTTPCodecTests", ["HTTPCodec", "TestKit", nioCore]),
         tests("ProtectionTests", ["Envelope", "Protection"]),
         tests("StorePortTests", ["RequestQueue", "StorePort"]),
         tests("DevicesTests", ["Devices", "DoubleRatchet", "Envelope", "Protection", "TestKit", "TestThreads"]),

@@ -18,6 +18,8 @@ package struct HTTP2Request: Sendable {
     package let received: Result<ReceivedRequest, HTTPFault>
     /// Whether the request is a HEAD, whose response has no body.
     package let isToHead: Bool
+    /// The `Origin` fields, for the refusal of a request that exceeds a limit.
+    package let origins: HeaderFields
     private let limits: HeadLimits
     private var rest: Rest
 
@@ -37,6 +39,7 @@ package struct HTTP2Request: Sendable {
         let length = try parts.length(isEnd: isEnd)
         rest = isEnd ? .over : length.map(Rest.counted) ?? .uncounted
         isToHead = head.method == "HEAD"
+        origins = HeaderFields(head.headers.fields.filter { $0.name == "origin" })
         self.limits = limits
         let framing: BodyFraming =
             switch rest {

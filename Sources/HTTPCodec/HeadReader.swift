@@ -84,6 +84,27 @@ package struct HeadReader: Sendable {
         return fields
     }
 
+    /// Returns the `Origin` fields of a request whose head is rejected or incomplete: those that can be read line by line.
+    ///
+    /// For the refusal only, so that the page that has sent the request can read it.
+    package func origins(_ buffer: ByteBuffer) -> HeaderFields {
+        var fields = HeaderFields()
+        let lines = buffer.readableBytesView.prefix(limits.bytes).split(
+            separator: 0x0A, omittingEmptySubsequences: false)
+        // The first line names the target, and the last has not come as a whole.
+        for line in lines.dropFirst().dropLast() {
+            let line = line.last == 0x0D ? line.dropLast() : line
+            if line.isEmpty { break }
+            guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
+                HeaderFields.areAlike(String(decoding: line[..<colon], as: UTF8.self), "origin"),
+                line.allSatisfy({ 0x20...0x7E ~= $0 || $0 == 0x09 })
+            else { continue }
+            let value = FieldParameters.trimmed(Array(line[(colon + 1)...])[...])
+            fields.add("Origin", String(decoding: value, as: UTF8.self))
+        }
+        return fields
+    }
+
     /// The length of the head with its empty line, in bytes; nil if the head is incomplete.
     private mutating func headLength(_ buffer: ByteBuffer) throws(HTTPFault) -> Int? {
         let start = scanned

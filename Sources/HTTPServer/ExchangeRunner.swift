@@ -4,6 +4,7 @@ import HTTPCodec
 import JSONGateway
 import NIOCore
 import Protection
+import Reports
 import Vault
 
 /// Runs one request and its answer.
@@ -50,7 +51,9 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     /// The request sent to the backend, kept for a second attempt.
     package var outgoing: (head: RequestHead, body: ByteBuffer?)?
     /// Seals the request's body, and opens the answer's; nil if it passes as it is.
-    var sealer: SealedFile.Sealer?
+    var sealer: BodySealer?
+    /// Whether the request's body is sent to the backend in chunks.
+    private var sendsChunks = false
     package var opener: SealedFile.Opener?
     var hasStreamed = false
     var hasRetried = false
@@ -275,11 +278,13 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     private func forward(_ head: RequestHead, reportsAnswer: Bool) {
         self.reportsAnswer = reportsAnswer
-        let isChunked = received.framing == .chunked
+        // The length of a sealed form is known at its end.
+        let isChunked = received.framing == .chunked || received.framing != .none && sealer?.keepsLength == false
+        sendsChunks = isChunked
         var head = head
         if received.framing != .none || received.minorVersion == 0 { head.headers.remove("upgrade") }
         if hasContinued || received.minorVersion == 0 { head.headers.remove("expect") }
-        if case .length(var length) = received.framing {
+        if case .length(var length) = received.framing, !isChunked {
             if sealer != nil {
                 guard let sealed = SealedFile.sealedSize(of: length) else { return fail(.requestTooLong) }
                 length = sealed
@@ -294,7 +299,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     }
 
     /// Forwards a request, its body sealed as it comes.
-    private func seal(_ head: RequestHead, _ sealer: SealedFile.Sealer) {
+    private func seal(_ head: RequestHead, _ sealer: BodySealer) {
         self.sealer = sealer
         // What was sealed is not sealed again.
         hasStreamed = true
@@ -352,7 +357,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         writeSealed { sealer, output in try bytes.withUnsafeReadableBytes { try sealer.seal($0, into: &output) } }
     }
 
-    private func writeSealed(_ seal: (inout SealedFile.Sealer, inout [UInt8]) throws -> Void) {
+    private func writeSealed(_ seal: (inout BodySealer, inout [UInt8]) throws -> Void) {
         guard var sealer = sealer.take() else { return }
         var output: [UInt8] = []
         do {
@@ -361,7 +366,9 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             // The backend gets an incomplete request, and keeps nothing of it.
             upstream?.close()
             upstream = nil
-            return fail(.requestTooLong)
+            guard let fault = error as? UploadFault else { return fail(.requestTooLong) }
+            services.environment.tally.add(.refusedMedia)
+            return fail(.upload(fault))
         }
         self.sealer = sealer
         if !output.isEmpty { writeUpstream(ByteBuffer(bytes: output)) }
@@ -369,7 +376,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     private func writeUpstream(_ bytes: ByteBuffer) {
         guard let upstream else { return }
-        guard received.framing == .chunked else { return upstream.write(bytes) }
+        guard sendsChunks else { return upstream.write(bytes) }
         var line = ByteBuffer()
         line.writeChunkLine(bytes.readableBytes)
         upstream.write(line)
@@ -382,9 +389,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     private func endUpstream(_ trailers: HeaderFields) {
         if sealer != nil {
             writeSealed { try $0.end(into: &$1) }
-            sealer = nil
+            // Without it the request is incomplete, and has been answered.
+            guard sealer.take() != nil else { return }
         }
-        if received.framing == .chunked {
+        if sendsChunks {
             var end = ByteBuffer()
             end.writeLastChunk(trailers)
             upstream?.write(end)

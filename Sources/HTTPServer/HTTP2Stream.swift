@@ -145,7 +145,8 @@ final class HTTP2Stream: ExchangeClient {
 
     /// Answers a request that did not become an exchange.
     private func refuse(_ fault: HTTPFault) {
-        let (head, bytes) = GatewayFault.message(fault).answer(origin.services.environment.mapping, to: nil)
+        let (head, bytes) = GatewayFault.message(fault).answer(
+            origin.services.environment.mapping, to: request.origins)
         respond(head, bytes)
         leave()
     }

@@ -177,9 +177,9 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
 
     /// Answers an invalid request or body.
     private func broken(_ fault: HTTPFault) {
-        inbound = ByteBuffer()
         isLast = true
         if let exchange {
+            inbound = ByteBuffer()
             // The body will never be complete, so the connection cannot be used again.
             guard exchange.hasBegunAnswer else { return exchange.fail(.message(fault)) }
             return abort()
@@ -191,7 +191,8 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
     /// Answers a request that did not become an exchange, and ends the connection.
     package func refuse(_ fault: GatewayFault) {
         isLast = true
-        let (head, bytes) = fault.answer(services.environment.mapping, to: nil)
+        let (head, bytes) = fault.answer(services.environment.mapping, to: reader.origins(inbound))
+        inbound = ByteBuffer()
         respond(head, bytes)
         endConnection(lingers: isInputOpen)
         settle()

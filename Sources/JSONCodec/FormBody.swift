@@ -7,6 +7,8 @@
 // Programs differ in what they accept besides. A form that some could read in another way is refused: a semicolon, which
 // old ones read as "&", a percent sign without two digits, bytes that are not UTF-8, a pair without "=". Two fields
 // with one name become two members with one name, which no path and no edit touches.
+//
+// The parts of a multipart form are read by another module. They are written here, each with its head as it was.
 
 package import NIOCore
 
@@ -16,11 +18,23 @@ package struct FormError: Error, Equatable, Sendable {
     package let offset: Int
 }
 
+/// A part of a multipart form that is no file.
+package struct FormPart: Sendable {
+    /// Names as they are written into a head: without quotes, backslashes and control characters.
+    package let name: [UInt8]
+    package let value: [UInt8]
+    /// The lines of its head as received, each with its line end.
+    package let head: [UInt8]
+
+    package init(name: [UInt8], value: [UInt8], head: [UInt8]) { (self.name, self.value, self.head) = (name, value, head) }
+}
+
 /// The fields of a form as received.
 struct FormFields: Sendable {
     struct Field: Sendable {
         let name: [UInt8]
         let value: [UInt8]
+        /// The pair as received; in a multipart form the lines of the part's head.
         let received: ArraySlice<UInt8>
     }
 
@@ -28,8 +42,17 @@ struct FormFields: Sendable {
     static let limit = 1024
 
     private(set) var all: [Field] = []
+    /// What divides the parts of a multipart form; nil if the form is encoded as in an address.
+    private let boundary: [UInt8]?
+
+    /// The fields of a multipart form.
+    init(_ parts: [FormPart], boundary: [UInt8]) {
+        self.boundary = boundary
+        all = parts.map { Field(name: $0.name, value: $0.value, received: $0.head[...]) }
+    }
 
     init(_ bytes: [UInt8]) throws(FormError) {
+        boundary = nil
         guard !bytes.isEmpty else { return }
         for pair in bytes.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false) {
             guard all.count < Self.limit, let equals = pair.firstIndex(of: UInt8(ascii: "=")),
@@ -57,9 +80,15 @@ struct FormFields: Sendable {
         let known = Dictionary(all.map { ($0.name, $0) }) { first, _ in first }
         var output: [UInt8] = []
         for place in document.children(document.root) {
-            if !output.isEmpty { output.append(UInt8(ascii: "&")) }
             let name = Array(((try? document.name(place)) ?? nil ?? "").utf8)
             let value = (try? document.utf8(place)) ?? Array(document.slice(place).readableBytesView)
+            if let boundary {
+                output += Array("--".utf8) + boundary + Self.lineEnd
+                output += known[name]?.received ?? Self.head(name)[...]
+                output += Self.lineEnd + value + Self.lineEnd
+                continue
+            }
+            if !output.isEmpty { output.append(UInt8(ascii: "&")) }
             if let field = known[name], field.value == value {
                 output += field.received
             } else {
@@ -68,7 +97,15 @@ struct FormFields: Sendable {
                 Self.encode(value, to: &output)
             }
         }
+        if let boundary { output += Array("--".utf8) + boundary + Array("--\r\n".utf8) }
         return output
+    }
+
+    private static let lineEnd = Array("\r\n".utf8)
+
+    /// The head of an added part. Its name is one of the mapping.
+    private static func head(_ name: [UInt8]) -> [UInt8] {
+        Array("Content-Disposition: form-data; name=\"".utf8) + name + Array("\"\r\n".utf8)
     }
 
     /// - Returns: nil if programs could read it in different ways.
@@ -121,6 +158,25 @@ extension JSONDocument {
         }
         self = document
         unparsedBytes = form
+        self.fields = fields
+    }
+
+    /// Reads a multipart form as a document.
+    ///
+    /// - Parameters:
+    ///   - body: the form as received.
+    ///   - boundary: what divides the parts; not in any of them.
+    /// - Throws: ``FormError`` if a part is not UTF-8, or the form exceeds the limits.
+    package init(
+        parts: [FormPart], boundary: [UInt8], of body: ByteBuffer, limits: JSONLimits = .standard
+    ) throws(FormError) {
+        let fields = FormFields(parts, boundary: boundary)
+        guard body.readableBytes <= limits.size, parts.count <= FormFields.limit,
+            parts.allSatisfy({ String(validating: $0.value, as: UTF8.self) != nil }),
+            let document = try? JSONDocument(ByteBuffer(bytes: fields.json), limits: limits)
+        else { throw FormError(offset: 0) }
+        self = document
+        unparsedBytes = body
         self.fields = fields
     }
 }

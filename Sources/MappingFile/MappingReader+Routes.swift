@@ -8,7 +8,7 @@ import Protection
 extension MappingReader {
     static let routeKeys = [
         "label", "remote_id", "local_id", "conversation", "references", "at_once", "chosen_members", "file_name",
-        "thumbnail_of", "kind", "kinds",
+        "multipart", "thumbnail_of", "without_login", "kind", "kinds",
     ]
     static let routeExample = "POST /conversations/{conversation}/messages: content written"
 
@@ -100,7 +100,7 @@ extension MappingReader {
         if request.count > 1 {
             wrong(place, tree.line, "has several messages in its request; a request has one place for them")
         }
-        if request.contains(where: { !$0.parsed.isEmpty || $0.bodies.contains(.form) }),
+        if request.contains(where: { !$0.parsed.isEmpty || $0.bodies != [.json] }),
             references.contains(where: { if case .message = $0 { true } else { false } })
         {
             wrong(
@@ -144,6 +144,20 @@ extension MappingReader {
                 wrong("`file_name`", tree.line, "has a meaning in an `upload` only", code: .conflict)
             }
         }
+        if let tree = keys["multipart"] {
+            if label == .upload {
+                file.parts = formParts(tree)
+            } else {
+                wrong("`multipart`", tree.line, "has a meaning in an `upload` only", code: .conflict)
+            }
+        }
+        if let tree = keys["without_login"] {
+            if label == .download {
+                file.needsNoLogin = flag(tree, place + ".without_login")
+            } else {
+                wrong("`without_login`", tree.line, "has a meaning in a `download` only", code: .conflict)
+            }
+        }
         if let tree = keys["thumbnail_of"] {
             if label == .download {
                 file.whole = thumbnailSource(tree, path, place)
@@ -152,6 +166,30 @@ extension MappingReader {
             }
         }
         return file
+    }
+
+    /// Ours: maximum names of parts.
+    private static let partLimit = 32
+
+    /// Reads the parts of a form with a file: `{files: file, channel_id: pass}`.
+    private mutating func formParts(_ tree: ConfigurationTree) -> [String: FilePlaces.Part]? {
+        let known = FilePlaces.Part.allCases.map(\.rawValue).joined(separator: " or ")
+        var parts: [String: FilePlaces.Part] = [:]
+        for (name, value) in entries(tree, "`multipart`", "file: file") {
+            guard let text = text(value, "multipart", known) else { continue }
+            guard let part = FilePlaces.Part(rawValue: text) else {
+                wrong("`multipart`", value.line, "has \(quoted(text)); expected \(known)")
+                continue
+            }
+            parts[name] = part
+        }
+        guard parts.values.contains(.file), parts.count <= Self.partLimit else {
+            wrong(
+                "`multipart`", tree.line,
+                "names no part that is a `file`, or more than \(Self.partLimit) parts; for example {file: file}")
+            return nil
+        }
+        return parts
     }
 
     /// Reads the request for the whole file, whose names in braces are those of the path.

@@ -29,7 +29,8 @@ import Vault
             switch event {
             case .request(let head) where head.method == "POST":
                 target.withLock { $0 = "" }
-                return [.sealRequest(head, SealedFile.Sealer(key(), SealedFile.Description(type: "a/b")))]
+                let sealer = SealedFile.Sealer(key(), SealedFile.Description(type: "a/b"))
+                return [.sealRequest(head, BodySealer(file: sealer))]
             case .request(let head):
                 target.withLock { $0 = head.target }
                 return [.passRequest(head)]

@@ -284,7 +284,12 @@ private final class RunningExchange {
                 case .passRequest(let head): ask(head, body, &passed)
                 case .send(let head, let body): ask(head, body, &passed)
                 case .sealRequest(let head, let sealer):
-                    guard let sealed = try? sealer.whole(body) else { return nil }
+                    let sealed: ByteBuffer
+                    do { sealed = try sealer.whole(body) } catch {
+                        guard let fault = error as? UploadFault else { return nil }
+                        let (head, body) = GatewayFault.upload(fault).answer(exchange.mapping, toRequest: head)
+                        return JSONWorld.Answer(status: head.status, text: String(buffer: body), headers: head.headers)
+                    }
                     world.sealed.append(sealed)
                     ask(head, sealed, &passed)
                 case .collectRequest(let limit):
@@ -498,12 +503,16 @@ extension Mapping {
 }
 
 extension SealedFile.Sealer {
-    /// Seals a whole file, in pieces of odd sizes.
-    func whole(_ file: ByteBuffer) throws -> ByteBuffer {
+    func whole(_ file: ByteBuffer) throws -> ByteBuffer { try BodySealer(file: self).whole(file) }
+}
+
+extension BodySealer {
+    /// Seals a whole body, in pieces of odd sizes.
+    func whole(_ body: ByteBuffer, in size: Int = 50_001) throws -> ByteBuffer {
         var (sealer, output) = (self, [UInt8]())
         try sealer.begin(into: &output)
-        var rest = file
-        while let piece = rest.readSlice(length: min(50_001, rest.readableBytes)), piece.readableBytes > 0 {
+        var rest = body
+        while let piece = rest.readSlice(length: min(size, rest.readableBytes)), piece.readableBytes > 0 {
             try piece.withUnsafeReadableBytes { try sealer.seal($0, into: &output) }
         }
         try sealer.end(into: &output)

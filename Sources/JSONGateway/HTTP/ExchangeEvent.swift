@@ -77,7 +77,7 @@ package enum ExchangeAction: Sendable {
     /// Forwards the request with this head, and reports the head of its answer.
     case passRequest(RequestHead)
     /// Forwards the request with this head, its body sealed, and reports the head of its answer.
-    case sealRequest(RequestHead, SealedFile.Sealer)
+    case sealRequest(RequestHead, BodySealer)
     /// Collects the whole body of the request, up to a limit in bytes.
     case collectRequest(limit: Int)
     /// Sends this request instead of the client's, and reports the head of its answer.

@@ -9,6 +9,8 @@ package enum GatewayFault: Equatable, Sendable {
     /// The client was too slow.
     case requestTimeout
     case requestTooLong
+    /// The form of an upload cannot be sealed.
+    case upload(UploadFault)
     /// The backend is unreachable, closed the connection, or sent an invalid answer.
     case upstreamUnreachable
     /// The backend did not answer in time.
@@ -23,6 +25,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .message(let fault): fault.status
         case .requestTimeout: 408
         case .requestTooLong: 413
+        case .upload: 400
         case .upstreamUnreachable: 502
         case .upstreamTimeout: 504
         case .unavailable, .noRoom: 503
@@ -35,6 +38,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .message: "PAWL_BAD_REQUEST"
         case .requestTimeout: "PAWL_REQUEST_TIMEOUT"
         case .requestTooLong: "PAWL_TOO_LARGE"
+        case .upload: "PAWL_UNREADABLE_FORM"
         case .upstreamUnreachable: "PAWL_BAD_GATEWAY"
         case .upstreamTimeout: "PAWL_GATEWAY_TIMEOUT"
         case .unavailable: "PAWL_UNAVAILABLE"
@@ -48,6 +52,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .message(let fault): fault.reason
         case .requestTimeout: "The request did not arrive in time."
         case .requestTooLong: "The request is too long."
+        case .upload(let fault): fault.words
         case .upstreamUnreachable: "The chat server cannot be reached through the gateway. Try again later."
         case .upstreamTimeout: "The chat server did not answer in time. Try again later."
         case .unavailable(let reason): reason
@@ -76,14 +81,14 @@ package enum GatewayFault: Equatable, Sendable {
     private var isOutage: Bool {
         switch self {
         case .upstreamUnreachable, .upstreamTimeout, .unavailable, .noRoom: true
-        case .message, .requestTimeout, .requestTooLong: false
+        case .message, .requestTimeout, .requestTooLong, .upload: false
         }
     }
 
     /// One fault of each code.
     static let all: [GatewayFault] = [
-        .message(.malformed), .requestTimeout, .requestTooLong, .upstreamUnreachable, .upstreamTimeout,
-        .unavailable(""), .noRoom,
+        .message(.malformed), .requestTimeout, .requestTooLong, .upload(.unknownPart), .upstreamUnreachable,
+        .upstreamTimeout, .unavailable(""), .noRoom,
     ]
 
     private static let words = [

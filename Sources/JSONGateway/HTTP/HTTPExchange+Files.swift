@@ -5,6 +5,8 @@
 // backends know no ranges. The gateway answers a range itself: it skips the chunks before it, and stops after it. What is
 // not sealed passes; if its backend knows ranges, it is asked for once more, as the client did.
 //
+// A request for a file is sent without its body, which some clients write in every request.
+//
 // Of a sealed file the backend makes no thumbnail. If the mapping names the whole file, a picture is shown in its place.
 
 import Devices
@@ -21,14 +23,23 @@ extension HTTPExchange {
         let client: Client
         /// The head for the backend, which says nothing of the file.
         let head: RequestHead
-        let description: SealedFile.Description
+        let body: FileBody
+    }
+
+    /// Where a body has its file.
+    enum FileBody: Sendable {
+        /// The body is the file.
+        case whole(SealedFile.Description)
+        /// The file is in a multipart form.
+        case form(MultipartBoundary, [String: FilePlaces.Part])
     }
 
     /// A file that is asked for.
     struct FileDownload: Sendable {
         /// The client's request.
         let request: Request
-        let client: Client
+        /// Nil if the backend needs no login for it.
+        let client: Client?
         /// Whether the whole file was asked for in place of its thumbnail.
         var isWhole = false
     }
@@ -40,7 +51,7 @@ extension HTTPExchange {
         _ request: Request, _ client: Client, _ policy: Policy, _ actions: inout [ExchangeAction]
     ) -> State {
         // Whether a device has sealed it, nobody can tell.
-        guard policy.sealsEndToGateway, let (head, description) = request.fileToSeal else {
+        guard policy.sealsEndToGateway, let (head, body) = request.fileToSeal else {
             return refuse(.refused(.media), to: request.head, &actions)
         }
         // An empty file has nothing but its name.
@@ -49,7 +60,7 @@ extension HTTPExchange {
             return .forwarding(Forwarded(request: request, credential: client.credential))
         }
         actions.append(.submit(.sealFile(SealFileJob(connection: connection, account: client.account))))
-        return .sealingFile(FileUpload(request: request, client: client, head: head, description: description))
+        return .sealingFile(FileUpload(request: request, client: client, head: head, body: body))
     }
 
     func seal(
@@ -57,15 +68,23 @@ extension HTTPExchange {
     ) -> State {
         guard case .success(let key) = key else { return refuse(.notStored, to: upload.request.head, &actions) }
         environment.tally.add(.sentGateway)
-        actions.append(.sealRequest(upload.head, SealedFile.Sealer(key, upload.description)))
+        let sealer: BodySealer =
+            switch upload.body {
+            case .whole(let description): BodySealer(file: SealedFile.Sealer(key, description))
+            case .form(let boundary, let parts): BodySealer(form: FormSealer(key, boundary, parts))
+            }
+        actions.append(.sealRequest(upload.head, sealer))
         return .forwarding(Forwarded(request: upload.request, credential: upload.client.credential))
     }
 
     // MARK: Downloads
 
-    func download(_ request: Request, _ client: Client, _ actions: inout [ExchangeAction]) -> State {
+    /// Begins the download of a file.
+    ///
+    /// - Parameter client: nil if the backend needs no login for it.
+    func download(_ request: Request, _ client: Client?, _ actions: inout [ExchangeAction]) -> State {
         let file = FileDownload(request: request, client: client)
-        actions.append(.passRequest(file.head(request.head.target)))
+        actions.append(file.asking(file.head(request.head.target)))
         return .askingForFile(file)
     }
 
@@ -73,7 +92,7 @@ extension HTTPExchange {
         let method = file.request.head.method
         switch head.status {
         case 401:
-            environment.credentials.forget(file.client.credential.digest)
+            if let client = file.client { environment.credentials.forget(client.credential.digest) }
             actions.append(.passResponse(head))
             return .over
         case 200 where method == "HEAD":
@@ -89,7 +108,7 @@ extension HTTPExchange {
             guard !file.isWhole, method == "GET", let target = file.wholeTarget else { break }
             var whole = file
             whole.isWhole = true
-            actions.append(.passRequest(file.head(target)))
+            actions.append(file.asking(file.head(target)))
             return .askingForFile(whole)
         default: break
         }
@@ -155,8 +174,8 @@ extension HTTPExchange {
 
     /// Forwards the client's request and its answer, because they do not concern a sealed file.
     private func askAsTheClientDid(_ file: FileDownload, _ actions: inout [ExchangeAction]) -> State {
-        actions.append(.passRequest(file.request.head))
-        return .forwarding(Forwarded(request: file.request, credential: file.client.credential))
+        actions.append(file.asking(file.request.head))
+        return .forwarding(Forwarded(request: file.request, credential: file.client?.credential))
     }
 
     private func isUnreadable(
@@ -180,11 +199,18 @@ extension HTTPExchange.Request {
     /// The head and the description of a file to seal; nil if it comes in a form that is not sealed.
     ///
     /// The head says nothing of the file but its size.
-    fileprivate var fileToSeal: (RequestHead, SealedFile.Description)? {
+    fileprivate var fileToSeal: (RequestHead, HTTPExchange.FileBody)? {
         var head = head
         let types = head.headers["Content-Type"]
         let type = types.first?.lowercased() ?? ""
-        guard types.count < 2, !type.hasPrefix("multipart/"), !type.hasPrefix("application/x-www-form-urlencoded"),
+        var form: HTTPExchange.FileBody?
+        if head.headers.describeParts {
+            guard let parts = match?.route.file.parts, let boundary = try? MultipartBoundary(head.headers) else {
+                return nil
+            }
+            form = .form(boundary, parts)
+        }
+        guard types.count < 2, !type.hasPrefix("application/x-www-form-urlencoded"),
             head.headers.tokens("Content-Encoding").allSatisfy({ $0 == "identity" }),
             head.headers.first("Content-Range") == nil
         else { return nil }
@@ -203,13 +229,18 @@ extension HTTPExchange.Request {
             case .ambiguous: return nil
             }
         }
-        head.headers.set("Content-Type", to: "application/octet-stream")
+        if form == nil { head.headers.set("Content-Type", to: "application/octet-stream") }
         for name in ["Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location"] {
             head.headers.remove(name)
         }
         head.headers.removeDigests()
-        return (head, SealedFile.Description(type: types.first, name: name))
+        return (head, form ?? .whole(SealedFile.Description(type: types.first, name: name)))
     }
+}
+
+extension RequestHead {
+    /// Whether the request asks for a file. Its body, if it has one, has no meaning. RFC 9110 section 9.3.1.
+    var asksForFile: Bool { (method == "GET" || method == "HEAD") && !Mapping.isRewritten(headers) }
 }
 
 extension HTTPExchange.FileDownload {
@@ -223,11 +254,17 @@ extension HTTPExchange.FileDownload {
         return head
     }
 
+    /// Sends a request for the file, without the body of the client's.
+    fileprivate func asking(_ head: RequestHead) -> ExchangeAction {
+        request.head.announcesBody ? .send(head, ByteBuffer()) : .passRequest(head)
+    }
+
     /// The target of the whole file, with the credential in the client's query; nil if the answer is no thumbnail.
     fileprivate var wholeTarget: String? {
         guard let match = request.match, var target = match.route.file.whole else { return nil }
         for (name, value) in match.target.captures.all { target = Mapping.target(target, name, value) }
-        let parts = request.head.query?.split(separator: "&").filter(client.credential.isQueryPart) ?? []
+        let parts =
+            request.head.query?.split(separator: "&").filter { client?.credential.isQueryPart($0) == true } ?? []
         for part in parts { target += (target.contains("?") ? "&" : "?") + part }
         return target
     }
@@ -289,6 +326,8 @@ extension ResponseHead {
         if hasRanges { headers.set("Accept-Ranges", to: "bytes") } else { headers.remove("Accept-Ranges") }
         var disposition = headers.first("Content-Disposition") ?? "attachment"
         if disposition.lowercased().hasPrefix("inline") { disposition = "attachment" + disposition.dropFirst(6) }
+        // The backend's name for a file in a form is the gateway's.
+        if disposition.contains(FormSealer.fileName) { disposition = "attachment" }
         guard let name = description.name, !disposition.lowercased().contains("filename") else {
             return headers.set("Content-Disposition", to: disposition)
         }

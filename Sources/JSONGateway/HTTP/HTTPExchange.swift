@@ -266,6 +266,8 @@ package struct HTTPExchange: Sendable {
         // A WebSocket without an account cannot be inspected.
         case _ where request.isUpgrade && environment.isProtecting: break
         case .upload where policies.strictest.demandsProtection: break
+        case .download where request.match?.route.file.needsNoLogin == true && opensFile(request):
+            return download(request, nil, &actions)
         default: return pass(request, credential: credential, &actions)
         }
         guard let (head, body) = refusal else { return refuse(no, to: request.head, &actions) }
@@ -321,11 +323,16 @@ package struct HTTPExchange: Sendable {
             .passthrough where !match.route.parts.isEmpty && policy.demandsProtection:
             return collect(WriteRequest(request, match, client), &actions)
         case .upload where policy.demandsProtection: return upload(request, client, policy, &actions)
-        case .download where request.head.isRead && (protects || environment.writes.files.mayExist):
+        case .download where opensFile(request):
             return download(request, client, &actions)
         case .history, .search, .sync, .media, .upload, .download, .passthrough, .refused:
             return pass(request, credential: client.credential, &actions)
         }
+    }
+
+    /// Whether the request asks for a file that may be sealed.
+    private func opensFile(_ request: Request) -> Bool {
+        request.head.asksForFile && (protects || environment.writes.files.mayExist)
     }
 
     /// Counts an unprotectable request for `pawl policy simulate`.

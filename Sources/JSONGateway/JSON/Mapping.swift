@@ -215,8 +215,26 @@ package struct FilePlaces: Sendable, Equatable {
     /// The target of a GET for the whole file, with names of the path in braces, if the answer is a thumbnail that the
     /// backend makes; nil if it is no thumbnail.
     package var whole: String?
+    /// The parts that the multipart form of an upload may have, by their names; nil if an upload is no form.
+    ///
+    /// ``anyPart`` stands for every other name.
+    package var parts: [String: Part]?
+    /// Whether a download needs no login, because its address is a secret for those who may read it.
+    package var needsNoLogin = false
 
-    package init(name: String? = nil, whole: String? = nil) { (self.name, self.whole) = (name, whole) }
+    /// What is done with a part of a form.
+    package enum Part: String, Sendable, CaseIterable {
+        /// It is the file, which is sealed with its name and type.
+        case file
+        /// It is a text that the backend reads.
+        case pass
+    }
+
+    package static let anyPart = "*"
+
+    package init(name: String? = nil, whole: String? = nil, parts: [String: Part]? = nil) {
+        (self.name, self.whole, self.parts) = (name, whole, parts)
+    }
 }
 
 /// A list of members to which a client reduces the messages in answers, for instance `event_fields` of Matrix.

@@ -1,4 +1,4 @@
-// Reads the body of a request as a document: JSON, or a form if the mapping allows forms.
+// Reads the body of a request as a document: JSON, or a form if the mapping allows forms of its kind.
 
 package import HTTPCodec
 package import JSONCodec
@@ -9,6 +9,8 @@ package enum BodyForm: String, Sendable, CaseIterable {
     case json
     /// `application/x-www-form-urlencoded`: the fields are members of an object, and their values are strings.
     case form
+    /// `multipart/form-data`: as in a form, and no part is a file.
+    case multipart
 }
 
 extension MessageShape {
@@ -23,12 +25,56 @@ extension MessageShape {
             do throws(FormError) { document = try JSONDocument(form: body) } catch {
                 throw .notAForm(at: error.offset)
             }
+        } else if bodies.contains(.multipart), headers.describeParts {
+            document = try Self.multipart(body, headers)
         } else {
             guard bodies.contains(.json), let json = try? JSONDocument(body) else { throw .noMessage }
             document = json
         }
         guard let parsed = try? document.parsing(for: [self]) else { throw .noMessage }
         return parsed
+    }
+
+    private static func multipart(_ body: ByteBuffer, _ headers: HeaderFields) throws(MessageFault) -> JSONDocument {
+        guard let boundary = try? MultipartBoundary(headers) else { throw .notAForm(at: 0) }
+        var reader = MultipartReader(boundary)
+        body.withUnsafeReadableBytes { reader.append($0) }
+        var parts: [FormPart] = []
+        var content: [UInt8] = []
+        var head: MultipartHead?
+        do throws(MultipartFault) {
+            while let piece = try reader.next() {
+                switch piece {
+                case .head(let next):
+                    guard next.fileName == nil else { throw MultipartFault.head }
+                    (head, content) = (next, [])
+                case .bytes(let bytes): content += bytes
+                case .end:
+                    // A delimiter behind a bare line feed is one for some programs.
+                    guard let head, head.holdsText, !boundary.isIn(content) else { throw MultipartFault.delimiter }
+                    parts.append(FormPart(name: Array(head.name.utf8), value: content, head: head.received))
+                case .over: break
+                }
+            }
+            try reader.finish()
+        } catch {
+            throw .notAForm(at: reader.offset)
+        }
+        guard let document = try? JSONDocument(parts: parts, boundary: boundary.bytes, of: body) else {
+            throw .notAForm(at: 0)
+        }
+        return document
+    }
+}
+
+extension MultipartHead {
+    /// Whether the part holds text in UTF-8. RFC 7578 section 4.4: text is the default.
+    fileprivate var holdsText: Bool {
+        guard name != "_charset_" else { return false }
+        guard let type else { return true }
+        let parts = type.lowercased().split(separator: ";").map(\.trimmingSpaces)
+        guard let first = parts.first, first == "application/json" || first.hasPrefix("text/") else { return false }
+        return parts.dropFirst().allSatisfy { !$0.hasPrefix("charset=") || HeaderFields.utf8.contains($0) }
     }
 }
 
@@ -42,7 +88,7 @@ extension HeaderFields {
             && parts.dropFirst().allSatisfy { !$0.hasPrefix("charset=") || Self.utf8.contains($0) }
     }
 
-    private static let utf8: Set<Substring> = ["charset=utf-8", "charset=\"utf-8\"", "charset=utf8"]
+    fileprivate static let utf8: Set<Substring> = ["charset=utf-8", "charset=\"utf-8\"", "charset=utf8"]
 }
 
 extension Substring {

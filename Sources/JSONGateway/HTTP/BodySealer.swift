@@ -1,0 +1,155 @@
+// Seals the body of an upload as it comes: the whole body, or the file in a multipart form.
+//
+// A form goes on part by part. A field passes when it is complete, and a file is sealed under a head that says nothing of
+// it. What the mapping does not name ends the upload, and the backend gets an incomplete request.
+
+package import HTTPCodec
+package import Vault
+
+/// Why an upload by a form is refused.
+package enum UploadFault: Error, Equatable, Sendable {
+    case form(MultipartFault)
+    /// A part has a name that the mapping does not list.
+    case unknownPart
+    /// A second file. Each file has a key of its own, and the exchange has one.
+    case severalFiles
+    /// A part that has to be a file has no name of a file.
+    case noFile
+    /// A part that has to be a text is a file.
+    case fileInField
+    /// A text is longer than ``FormSealer/fieldLimit``.
+    case fieldTooLong
+
+    /// One fault of each kind.
+    package static let all: [UploadFault] =
+        MultipartFault.allCases.map { .form($0) } + [.unknownPart, .severalFiles, .noFile, .fileInField, .fieldTooLong]
+
+    /// The fault in words, for people.
+    package var words: String {
+        switch self {
+        case .form(let fault): "Not sent: the form with the file cannot be protected: \(fault.words)."
+        case .unknownPart: "Not sent: the form with the file has a part that is not known here, so it cannot be protected."
+        case .severalFiles: "Not sent: only one file at a time can be protected. Send each file by itself."
+        case .noFile: "Not sent: the form has a file without a name, so it cannot be protected."
+        case .fileInField: "Not sent: the form has a file where a text is expected, so it cannot be protected."
+        case .fieldTooLong: "Not sent: a text in the form with the file is too long."
+        }
+    }
+}
+
+/// Seals one body. Holds at most one chunk of a file, a head or a field.
+package struct BodySealer: Sendable {
+    private var file: SealedFile.Sealer?
+    private var form: FormSealer?
+
+    /// Seals the whole body.
+    package init(file: SealedFile.Sealer) { self.file = file }
+
+    /// Seals the file in a form.
+    package init(form: FormSealer) { self.form = form }
+
+    /// Whether the body's length is known before it is sealed.
+    package var keepsLength: Bool { form == nil }
+
+    /// Appends what precedes the body, once and first.
+    package mutating func begin(into output: inout [UInt8]) throws { try file?.begin(into: &output) }
+
+    /// Takes the next bytes of the body, and appends what is sealed of them.
+    ///
+    /// - Throws: ``UploadFault`` if a form cannot be sealed; other errors if a file is too large.
+    package mutating func seal(_ bytes: UnsafeRawBufferPointer, into output: inout [UInt8]) throws {
+        try file?.seal(bytes, into: &output)
+        try form?.seal(bytes, into: &output)
+    }
+
+    /// Appends what follows the body.
+    ///
+    /// - Throws: as ``seal(_:into:)``.
+    package mutating func end(into output: inout [UInt8]) throws {
+        try file?.end(into: &output)
+        try form?.end()
+    }
+}
+
+/// Seals the file in a multipart form.
+package struct FormSealer: Sendable {
+    /// The name under which the backend gets a file. Its type is that of any bytes.
+    package static let fileName = "encrypted.bin"
+    /// Ours: maximum bytes of a field that passes, which is held until it is complete.
+    package static let fieldLimit = 64 << 10
+
+    private let key: SealedFile.Key
+    private let parts: [String: FilePlaces.Part]
+    private var reader: MultipartReader
+    private var file: SealedFile.Sealer?
+    private var hasFile = false
+    /// The head of the field that is read; nil if a file is read, or nothing.
+    private var head: MultipartHead?
+    private var field: [UInt8] = []
+
+    package init(_ key: SealedFile.Key, _ boundary: MultipartBoundary, _ parts: [String: FilePlaces.Part]) {
+        (self.key, self.parts) = (key, parts)
+        reader = MultipartReader(boundary)
+    }
+
+    mutating func seal(_ bytes: UnsafeRawBufferPointer, into output: inout [UInt8]) throws {
+        reader.append(bytes)
+        while let piece = try next() {
+            switch piece {
+            case .head(let head): try begin(head, into: &output)
+            case .bytes(let bytes):
+                guard file == nil else {
+                    try bytes.withUnsafeBytes { try file?.seal($0, into: &output) }
+                    continue
+                }
+                guard field.count + bytes.count <= Self.fieldLimit else { throw UploadFault.fieldTooLong }
+                field += bytes
+            case .end: try end(into: &output)
+            case .over: output += Array("--".utf8) + reader.boundary.bytes + Array("--\r\n".utf8)
+            }
+        }
+    }
+
+    func end() throws(UploadFault) {
+        do throws(MultipartFault) { try reader.finish() } catch { throw .form(error) }
+    }
+
+    private mutating func next() throws(UploadFault) -> MultipartReader.Piece? {
+        do throws(MultipartFault) { return try reader.next() } catch { throw .form(error) }
+    }
+
+    private mutating func begin(_ head: MultipartHead, into output: inout [UInt8]) throws {
+        switch parts[head.name] ?? parts[FilePlaces.anyPart] {
+        case nil: throw UploadFault.unknownPart
+        case .pass:
+            guard head.fileName == nil else { throw UploadFault.fileInField }
+            self.head = head
+        case .file:
+            guard let name = head.fileName, !name.isEmpty else { throw UploadFault.noFile }
+            guard !hasFile else { throw UploadFault.severalFiles }
+            hasFile = true
+            output += Array("--".utf8) + reader.boundary.bytes
+            output += Array(
+                ("\r\nContent-Disposition: form-data; name=\"\(head.name)\"; filename=\"\(Self.fileName)\"\r\n"
+                    + "Content-Type: application/octet-stream\r\n\r\n").utf8)
+            var sealer = SealedFile.Sealer(key, SealedFile.Description(type: head.type, name: name))
+            try sealer.begin(into: &output)
+            file = sealer
+        }
+    }
+
+    private mutating func end(into output: inout [UInt8]) throws {
+        if let head {
+            // A delimiter behind a bare line feed is one for some programs.
+            guard !reader.boundary.isIn(field) else { throw UploadFault.form(.delimiter) }
+            output += Array("--".utf8) + reader.boundary.bytes + Array("\r\n".utf8) + head.received
+            output += Array("\r\n".utf8) + field
+            self.head = nil
+            field = []
+        } else {
+            try file?.end(into: &output)
+            file = nil
+        }
+        output += Array("\r\n".utf8)
+    }
+}
