@@ -310,7 +310,8 @@ enum FieldParameters {
             while index < text.endIndex, HeadParser.isTokenByte(text[index]) { index += 1 }
             guard index > start, index < text.endIndex, text[index] == UInt8(ascii: "=") else { return nil }
             let name = String(decoding: text[start..<index], as: UTF8.self).lowercased()
-            guard let (value, end) = self.value(text, index + 1), !parameters.contains(where: { $0.name == name }) else {
+            guard let (value, end) = self.value(text, index + 1), !parameters.contains(where: { $0.name == name })
+            else {
                 return nil
             }
             parameters.append(Parameter(name: name, value: value))

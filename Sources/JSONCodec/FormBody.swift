@@ -26,7 +26,9 @@ package struct FormPart: Sendable {
     /// The lines of its head as received, each with its line end.
     package let head: [UInt8]
 
-    package init(name: [UInt8], value: [UInt8], head: [UInt8]) { (self.name, self.value, self.head) = (name, value, head) }
+    package init(name: [UInt8], value: [UInt8], head: [UInt8]) {
+        (self.name, self.value, self.head) = (name, value, head)
+    }
 }
 
 /// The fields of a form as received.

@@ -82,7 +82,8 @@ import Testing
     @Test(arguments: [
         ("preamble\r\n", ""), ("\r\n", ""), (" ", ""), ("", " "), ("", "x"), ("", "\n"), ("", "\t"), ("", "-"),
     ]) func aDelimiterStandsByItself(_ before: String, _ behind: String) {
-        let text = before + "--\(Self.boundary)\(behind)\r\n" + Self.part("form-data; name=a") + "\r\n--\(Self.boundary)--"
+        let text =
+            before + "--\(Self.boundary)\(behind)\r\n" + Self.part("form-data; name=a") + "\r\n--\(Self.boundary)--"
         for size in [1, 1000] {
             #expect(throws: MultipartFault.delimiter, "\(text)") { try Self.read(Array(text.utf8), by: size) }
         }
@@ -98,17 +99,20 @@ import Testing
     }
 
     @Test(arguments: [
-        "", "attachment; name=\"a\"", "form-data", "form-data; filename=\"a\"", "form-data; name=", "form-data; name=\"\"",
+        "", "attachment; name=\"a\"", "form-data", "form-data; filename=\"a\"", "form-data; name=",
+        "form-data; name=\"\"",
         "form-data; name=\"a", "form-data; name=\"a\"b\"", "form-data; name=\"a\\\"b\"", "form-data; name=\"a\\b\"",
         "form-data; name=\"a\"; name=\"b\"", "form-data; name=\"a\"; NAME=\"b\"", "form-data; name*=utf-8''a",
         "form-data; name=\"a\"; size=1", "form-data; name = \"a\"", "form-data, name=\"a\"", "form-data; name=\"a\" x",
         "form-data; name=\"a\"; filename=\"b\"; filename=\"c\"", "form-data; name=\"a\"; filename*=latin1''b",
-        "form-data; name=\"a\"; filename*=utf-8''%f", "form-data; name=\"a\"; filename*=b", "form-data; name=\"a\u{1}\"",
+        "form-data; name=\"a\"; filename*=utf-8''%f", "form-data; name=\"a\"; filename*=b",
+        "form-data; name=\"a\u{1}\"",
         "form-data;\r\n name=\"a\"", "form-data; name=\"a\"\r\ncontent-disposition: form-data; name=\"b\"",
         "form-data; name=\"a\"\r\nContent-Type: text/plain\r\ncontent-type: image/png",
         "form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=b",
         "form-data; name=\"a\"\r\nContent-Transfer-Encoding: base64", "form-data; name=\"a\"\nX: y",
-        "form-data; name=\"a\"\r\nX : y", "form-data; name=\"a\"\r\n: y", "form-data; name=\"a\"\r\nX", "form-data; name=\"a\"\rX",
+        "form-data; name=\"a\"\r\nX : y", "form-data; name=\"a\"\r\n: y", "form-data; name=\"a\"\r\nX",
+        "form-data; name=\"a\"\rX",
     ]) func anAmbiguousHeadIsRejected(_ disposition: String) {
         for size in [1, 1000] {
             #expect(throws: MultipartFault.head, "\(disposition)") {
@@ -158,7 +162,8 @@ import Testing
 
     @Test(arguments: [
         ("multipart/form-data; boundary=----abcdefgh", "----abcdefgh"),
-        ("Multipart/Form-Data;boundary=\"a:b=c/d?e\"", "a:b=c/d?e"), ("multipart/form-data; boundary=----=_Part_1.2", "----=_Part_1.2"),
+        ("Multipart/Form-Data;boundary=\"a:b=c/d?e\"", "a:b=c/d?e"),
+        ("multipart/form-data; boundary=----=_Part_1.2", "----=_Part_1.2"),
         ("multipart/form-data; charset=UTF-8; boundary=12345678", "12345678"),
     ]) func boundariesAreFound(_ type: String, _ boundary: String) throws {
         #expect(try MultipartBoundary(["content-type": type]).bytes == Array(boundary.utf8))
@@ -168,7 +173,8 @@ import Testing
         "", "multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=1234567",
         "multipart/form-data; boundary=\"1234567 \"", "multipart/form-data; boundary=12345678; boundary=12345679",
         "multipart/form-data; boundary=12345678; charset=utf-16", "multipart/form-data; boundary=12345678; a=b",
-        "multipart/mixed; boundary=12345678", "multipart/form-data boundary=12345678", "multipart/form-data; boundary=1234\"5678",
+        "multipart/mixed; boundary=12345678", "multipart/form-data boundary=12345678",
+        "multipart/form-data; boundary=1234\"5678",
         "multipart/form-data; boundary=1234567\u{e9}",
         "multipart/form-data; boundary=" + String(repeating: "a", count: 71),
     ]) func otherTypesHaveNoBoundary(_ type: String) {
@@ -185,7 +191,8 @@ import Testing
         var chance = SeededGenerator(seed: seed)
         let pieces = [
             "--\(Self.boundary)", "--\(Self.boundary)", "\r\n", "\r\n", "\r\n\r\n", "--", "\r", "\n", "a", "------",
-            "Content-Disposition: form-data; name=\"a\"\r\n\r\n", "Content-Disposition: form-data; name=\"a\"; filename=\"b\"",
+            "Content-Disposition: form-data; name=\"a\"\r\n\r\n",
+            "Content-Disposition: form-data; name=\"a\"; filename=\"b\"",
         ]
         var sound = 0
         for _ in 0..<500 {
@@ -207,7 +214,8 @@ import Testing
 
     @Test func aBoundaryWithDashesIsFoundInBytes() throws {
         let boundary = try #require(MultipartBoundary(Array(Self.boundary.utf8)))
-        #expect(boundary.isIn(Array("a\n--\(Self.boundary)".utf8)) && !boundary.isIn(Array("a\n-\(Self.boundary)".utf8)))
+        #expect(
+            boundary.isIn(Array("a\n--\(Self.boundary)".utf8)) && !boundary.isIn(Array("a\n-\(Self.boundary)".utf8)))
         #expect(!boundary.isIn([]))
     }
 
@@ -217,7 +225,8 @@ import Testing
         ("GET / HTTP/1.1\norigin:\thttps://a \nHost: x\n\n", ["https://a"]),
         ("GET / HTTP/1.1\r\nOrigin: https://a\r\nORIGIN: b\r\nX", ["https://a", "b"]),
         ("GET / HTTP/1.1\r\nOrigin: https://a", []), ("Origin: https://a\r\nHost: x\r\n", []),
-        ("GET / HTTP/1.1\r\nHost: x\r\n\r\nOrigin: https://a\r\n", []), ("GET / HTTP/1.1\r\nOrigin: \u{1}\r\n\r\n", []), ("", []),
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\nOrigin: https://a\r\n", []), ("GET / HTTP/1.1\r\nOrigin: \u{1}\r\n\r\n", []),
+        ("", []),
         ("GET / HTTP/1.1\r\nX-Origin: https://a\r\nOrigin : b\r\n\r\n", []),
     ]) func originsOfARejectedHead(_ head: String, _ origins: [String]) {
         #expect(HeadReader().origins(ByteBuffer(string: head))["Origin"] == origins)

@@ -31,9 +31,11 @@ final class Proxy: Sendable {
             environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil)
     }
 
-    private static func environment() throws -> JSONEnvironment {
-        JSONEnvironment(
-            mapping: try mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)),
+    static func environment(_ crossOrigin: CrossOrigin? = nil) throws -> JSONEnvironment {
+        var mapping = try mapping()
+        mapping.crossOrigin = crossOrigin
+        return JSONEnvironment(
+            mapping: mapping, policies: PolicyTable(PolicySnapshot(everyone: .off)),
             writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
             answerLimit: 64 << 20)
     }

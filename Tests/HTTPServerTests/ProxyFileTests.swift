@@ -1,7 +1,9 @@
 import Envelope
 import HTTPCodec
+import HTTPServer
 import JSONGateway
 import NIOCore
+import Reports
 import Synchronization
 import TestKit
 import TestThreads
@@ -27,6 +29,10 @@ import Vault
         let target = Mutex("")
         return { event in
             switch event {
+            case .request(let head) where head.target == "/form":
+                target.withLock { $0 = "" }
+                guard let boundary = try? MultipartBoundary(head.headers) else { return [] }
+                return [.sealRequest(head, BodySealer(form: FormSealer(key(), boundary, ["file": .file, "a": .pass])))]
             case .request(let head) where head.method == "POST":
                 target.withLock { $0 = "" }
                 let sealer = SealedFile.Sealer(key(), SealedFile.Description(type: "a/b"))
@@ -54,7 +60,9 @@ import Vault
         try RawServer { socket, _ in
             while let head = try? socket.head() {
                 if head.hasPrefix("POST") {
-                    _ = kept(try socket.body(head))
+                    // An incomplete body is dropped.
+                    guard let body = try? socket.body(head) else { return }
+                    _ = kept(body)
                     try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
                     continue
                 }
@@ -64,6 +72,132 @@ import Vault
                 try socket.send("HTTP/1.1 200 OK\r\nContent-Length: \(bytes.count)\r\n\r\n")
                 try socket.send(bytes)
             }
+        }
+    }
+
+    private static let boundary = "a-boundary-of-a-form"
+
+    private static func form(_ file: [UInt8], last: String = "a") -> [UInt8] {
+        func part(_ parameters: String) -> [UInt8] {
+            Array("--\(boundary)\r\nContent-Disposition: form-data; name=\(parameters)\r\n\r\n".utf8)
+        }
+        let end = Array("\r\n".utf8)
+        return part("\"file\"; filename=\"n\"") + file + end + part(last) + end + Array("--\(boundary)--\r\n".utf8)
+    }
+
+    /// The bytes of the file in a form that the backend has got.
+    private static func file(in form: [UInt8]) throws -> [UInt8] {
+        var reader = MultipartReader(try #require(MultipartBoundary(Array(boundary.utf8))))
+        form.withUnsafeBytes { reader.append($0) }
+        var (file, isFile) = ([UInt8](), false)
+        while let piece = try reader.next() {
+            switch piece {
+            case .head(let head): isFile = head.fileName == FormSealer.fileName
+            case .bytes(let bytes) where isFile: file += bytes
+            default: break
+            }
+        }
+        try reader.finish()
+        return file
+    }
+
+    /// The file in a form, with a length and in chunks; what cannot be sealed is answered, and the backend keeps nothing.
+    @Test func aFormIsSealedInPieces() async throws {
+        let stored = Mutex<[UInt8]>([])
+        let server = try Self.backend { bytes in
+            stored.withLock { stored in
+                if let bytes { stored = bytes }
+                return stored
+            }
+        }
+        let proxy = try await Proxy(to: server.port, script: Self.script())
+        let start = "POST /form HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=\(Self.boundary)\r\n"
+        try await blocking {
+            let client = try proxy.client()
+            let form = Self.form(Self.file)
+            for isChunked in [false, true] {
+                stored.withLock { $0 = [] }
+                if isChunked {
+                    try client.send(start + "Transfer-Encoding: chunked\r\n\r\n")
+                    for first in stride(from: 0, to: form.count, by: 99_991) {
+                        let piece = Array(form[first..<min(first + 99_991, form.count)])
+                        try client.send(String(piece.count, radix: 16) + "\r\n")
+                        try client.send(piece + Array("\r\n".utf8))
+                    }
+                    try client.send("0\r\n\r\n")
+                } else {
+                    try client.send(start + "Content-Length: \(form.count)\r\n\r\n")
+                    try client.send(form)
+                }
+                #expect(try client.message().body == "ok")
+                let sealed = try Self.file(in: stored.withLock { $0 })
+                #expect(sealed.count == SealedFile.sealedSize(of: Self.file.count))
+                stored.withLock { $0 = sealed }
+                try client.send("GET /whole HTTP/1.1\r\nHost: x\r\n\r\n")
+                #expect(try client.body(client.head()) == Self.file)
+            }
+            stored.withLock { $0 = [] }
+            for other in [Self.form(Self.file, last: "b"), Array(form.dropLast(6)), form + [0x61]] {
+                let client = try proxy.client()
+                try client.send(start + "Content-Length: \(other.count)\r\n\r\n")
+                try? client.send(other)
+                let (head, body) = try client.message()
+                #expect(head.hasPrefix("HTTP/1.1 400 ") && body.contains("PAWL_UNREADABLE_FORM"), "\(head)\(body)")
+            }
+            #expect(stored.withLock { $0.isEmpty } && proxy.environment.tally[.refusedMedia] == 3)
+        }
+        await proxy.stop()
+    }
+
+    private static func sealed() throws -> [UInt8] {
+        var (sealer, output) = (SealedFile.Sealer(key(), SealedFile.Description()), [UInt8]())
+        try sealer.begin(into: &output)
+        try file.withUnsafeBytes { try sealer.seal($0, into: &output) }
+        try sealer.end(into: &output)
+        return output
+    }
+
+    /// The whole file and a range, by clients that take a piece now and then.
+    @Test func aSlowReaderGetsTheWholeFile() async throws {
+        let sealed = try Self.sealed()
+        let server = try Self.backend { _ in sealed }
+        let rig = try TLSRig()
+        let trust = try rig.trust(["h2"])
+        for isHTTP2 in [true, false] {
+            let proxy = try await Proxy(to: server.port, listenerTLS: isHTTP2 ? rig.listener : nil) { services in
+                services.limits.stall = .minutes(10)
+                services.makeExchange = { _ in ScriptedExchange(script: Self.script()) }
+            }
+            try await blocking {
+                let (file, steps) = (Self.file, 10)
+                guard isHTTP2 else {
+                    let client = try proxy.client()
+                    try client.send("GET /chunked HTTP/1.1\r\nHost: x\r\n\r\n")
+                    #expect(try client.head().contains("Transfer-Encoding: chunked"))
+                    var read: [UInt8] = []
+                    while case let size = try Int(client.read(until: "\r\n").dropLast(), radix: 16) ?? 0, size > 0 {
+                        if read.count < 400_000 { ProxyStreamTests.pause() }
+                        read += try client.read(size)
+                        _ = try client.read(2)
+                    }
+                    return #expect(read == file)
+                }
+                let client = try await FrameClient.connect(proxy.port, trust, credits: false)
+                client.get(1, "/whole")
+                for _ in 0..<steps {
+                    ProxyStreamTests.pause()
+                    for stream in [0, 1] {
+                        client.send(.windowUpdate, 0, stream, FrameClient.number(UInt32(file.count / steps)))
+                    }
+                }
+                let answer = try client.answer(1)
+                #expect(answer.body == file && answer.isEnded && answer.reset == nil)
+                #expect(answer.first("content-length") == "\(file.count)")
+                client.get(3, "/65000")
+                let part = try client.answer(3)
+                #expect(part.status == "206" && part.body == Array(file[65_000..<66_000]))
+            }
+            await proxy.stop()
         }
     }
 

@@ -63,6 +63,49 @@ import Testing
         await proxy.stop()
     }
 
+    /// A request that is refused before it is read whole: a page that the mapping lists can read why.
+    @Test(arguments: [
+        "GET / HTTP/1.1\r\nOrigin: https://chat.example\r\nHost: x\r\nHost: y\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\nA: b\nC: d\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\n" + String(repeating: "A: b\r\n", count: 200)
+            + "\r\n",
+        "GET / HTTP/1.1\r\norigin:https://chat.example\r\nHost: x\r\nA: " + String(repeating: "a", count: 70_000),
+        "POST / HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+    ]) func aListedPageCanReadTheRefusal(_ request: String) async throws {
+        let backend = try Listener().server()
+        let environment = try Proxy.environment(CrossOrigin(origins: .listed(["https://chat.example"])))
+        let proxy = try await Proxy(to: backend.port) { $0.environment = environment }
+        try await blocking {
+            for isListed in [true, false] {
+                let client = try proxy.client()
+                try client.send(isListed ? request : request.replacing("chat.example", with: "evil.example"))
+                let head = try client.message().head
+                #expect(head.hasPrefix("HTTP/1.1 4") || head.hasPrefix("HTTP/1.1 501 "), "\(head)")
+                #expect(head.contains("Access-Control-Allow-Origin: https://chat.example\r\n") == isListed, "\(head)")
+                #expect(head.contains("Vary: Origin\r\n") && !head.contains("evil"))
+            }
+        }
+        await proxy.stop()
+    }
+
+    @Test func aListedPageCanReadTheRefusalOverHTTP2() async throws {
+        let backend = try Listener().server()
+        let environment = try Proxy.environment(CrossOrigin(origins: .listed(["https://chat.example"])))
+        let rig = try TLSRig()
+        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) { $0.environment = environment }
+        let trust = try rig.trust(["h2"])
+        try await blocking {
+            let client = try await FrameClient.connect(proxy.port, trust)
+            for (stream, page) in [(1, "https://chat.example"), (3, "https://evil.example")] {
+                client.request(stream, FrameClient.head("GET", "/", [("origin", page), ("expect", "tea")]))
+                let answer = try client.answer(stream)
+                #expect(answer.status == "417")
+                #expect(answer.first("access-control-allow-origin") == (stream == 1 ? page : nil))
+            }
+        }
+        await proxy.stop()
+    }
+
     @Test func aBrokenBodyReachesNobodyAsAWhole() async throws {
         let backend = try RawServer { socket, _ in
             // It may be refused before anything of it has gone out.

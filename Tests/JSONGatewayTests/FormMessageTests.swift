@@ -142,6 +142,85 @@ import Testing
         #expect(!world.backend.hasReceived("canary"))
     }
 
+    // MARK: Multipart
+
+    private static let boundary = "--the-boundary"
+    private static let multipartType = [("Content-Type", "multipart/form-data; boundary=\"\(boundary)\"")]
+
+    private static func multipart(_ parts: [String]) -> String {
+        parts.map { "--\(boundary)\r\nContent-Disposition: form-data; name=\($0)\r\n" }.joined() + "--\(boundary)--\r\n"
+    }
+
+    private static func multipartWorld() throws -> JSONWorld {
+        var mapping = Self.mapping(.text)
+        mapping.routes = mapping.routes.map { route in
+            var request = route.request
+            request?.bodies = [.multipart, .form]
+            return Mapping.Route(
+                methods: route.methods, path: route.path, query: route.query, label: route.label, request: request,
+                response: route.response, remoteID: route.remoteID, conversation: route.conversation,
+                references: route.references)
+        }
+        return try JSONWorld(.hosted, mapping: mapping)
+    }
+
+    @Test func aMultipartFormIsSealedAndIsOne() throws {
+        let world = try Self.multipartWorld()
+        let form = Self.multipart([
+            "id\r\n\r\n7.1", "\"text\"\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\nthe canary\r\n& \u{e9}",
+            "html\r\n\r\n<b>canary", "\"topic\"\r\nX: 1\r\n\r\na\r\nb",
+        ])
+        #expect(world.send("POST", "/c/all", as: "t-alice", form, fields: Self.multipartType)?.status == 201)
+        #expect(!world.backend.hasReceived("canary"))
+        let body = try #require(world.backend.messages["all"]?.first?.body)
+        let start = Self.multipart([
+            "id\r\n\r\n7.1", "\"text\"\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n?PAWL:",
+        ]).replacing("\r\n--\(Self.boundary)--\r\n", with: "")
+        let end = Self.multipart(["\"topic\"\r\nX: 1\r\n\r\na\r\nb"])
+        #expect(body.hasPrefix(start) && body.hasSuffix(".\r\n" + end), "\(body)")
+        let bytes = Array(body.utf8).dropFirst(start.utf8.count - 6).dropLast(end.utf8.count + 2)
+        let text = String(decoding: bytes, as: UTF8.self)
+        world.backend.messages["all"]?[0].body = "{\"text\":\"\(text)\"}"
+        let read = try #require(world.send("GET", "/c/all", as: "t-bob"))
+        #expect(read["messages[0].data.text"] == "the canary\r\n& \u{e9}")
+        #expect(read["messages[0].data.html"] == "<b>canary")
+        // Of a repeated write the backend hears once, and other forms are read as before.
+        #expect(world.send("POST", "/c/all", as: "t-alice", form, fields: Self.multipartType)?.status == 201)
+        #expect(world.backend.messages["all"]?.count == 1)
+        #expect(world.send("POST", "/c/all", as: "t-alice", "text=canary", fields: Self.type)?.status == 201)
+        #expect(!world.backend.hasReceived("canary"))
+    }
+
+    @Test(arguments: [
+        ["text; filename=a\r\n\r\nthe canary"], ["text\r\n\r\nthe canary", "text\r\n\r\nx"],
+        ["text\r\nContent-Type: image/png\r\n\r\nthe canary"], ["html\r\n\r\nthe canary"],
+        ["text\r\nContent-Type: text/plain; charset=utf-16\r\n\r\nthe canary"],
+        ["text\r\n\r\nthe canary", "_charset_\r\n\r\nutf-16"],
+        ["text\r\n\r\nx\n--\(boundary)\nthe canary"], ["text\r\nContent-Transfer-Encoding: base64\r\n\r\nthe canary"],
+        ["text\r\n\r\nthe canary", "file; filename=\"a\"\r\n\r\nx"],
+    ]) func anAmbiguousMultipartFormIsNotSent(_ parts: [String]) throws {
+        let world = try Self.multipartWorld()
+        let answer = world.send(
+            "POST", "/c/all", as: "t-alice", Self.multipart(parts), fields: Self.multipartType)
+        #expect(answer?.status == 400)
+        #expect(!world.backend.hasReceived("canary"))
+    }
+
+    @Test func aMultipartFormIsReadWhole() throws {
+        let world = try Self.multipartWorld()
+        let form = Self.multipart(["text\r\n\r\nthe canary"])
+        for count in 1..<(form.utf8.count - 2) {
+            let cut = String(decoding: form.utf8.prefix(count), as: UTF8.self)
+            #expect(world.send("POST", "/c/all", as: "t-alice", cut, fields: Self.multipartType)?.status == 400)
+        }
+        for type in ["multipart/form-data", "multipart/mixed; boundary=\"\(Self.boundary)\""] {
+            #expect(world.send("POST", "/c/all", as: "t-alice", form, fields: [("Content-Type", type)])?.status == 400)
+        }
+        let broken = form.replacing("canary", with: "canary\u{1}")
+        #expect(world.send("POST", "/c/all", as: "t-alice", broken, fields: Self.multipartType)?.status == 201)
+        #expect(!world.backend.hasReceived("canary"))
+    }
+
     @Test func aTextThatWouldBecomeTooLongIsRefused() throws {
         var mapping = Self.mapping(.text)
         mapping.routes = mapping.routes.map { route in

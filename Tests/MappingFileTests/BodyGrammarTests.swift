@@ -125,3 +125,55 @@ import Testing
         #expect(query["a"] == .single("b"))
     }
 }
+
+/// Uploads by forms, and downloads.
+@Suite struct FileGrammarTests {
+    private static let whole = """
+        name: other
+        account: {credential: header A, ask: GET /me, name: id}
+        content: {text: text, flag: encrypted}
+        messages:
+          written: {body: [multipart, json], conversation: to}
+        routes:
+          POST /send: content written
+          POST /files: {label: upload, file_name: query name, multipart: {files: file, room: pass}}
+          POST /any:
+            label: upload
+            multipart: {"*": file}
+          GET /files/{file}: {label: download, without_login: true}
+        """
+
+    @Test func everyKeyIsRead() throws {
+        let mapping = try mapping(Self.whole)
+        #expect(mapping.routes[0].request?.bodies == [.multipart, .json])
+        #expect(mapping.routes[1].file == FilePlaces(name: "name", parts: ["files": .file, "room": .pass]))
+        #expect(mapping.routes[2].file.parts == [FilePlaces.anyPart: .file])
+        #expect(mapping.routes[3].file.needsNoLogin && !mapping.routes[2].file.needsNoLogin)
+    }
+
+    @Test(arguments: [
+        ("room: pass", "room: text", "has `text`; expected file or pass"),
+        ("files: file, ", "", "names no part that is a `file`"),
+        (#"{"*": file}"#, "yes", "expected lines below it"),
+        ("label: upload, file_name: query name", "label: media", "has a meaning in an `upload` only"),
+        ("label: download, ", "label: passthrough, ", "has a meaning in a `download` only"),
+        ("without_login: true", "without_login: maybe", "expected true or false"),
+        ("[multipart, json]", "[parts]", "expected one or several of json, form, multipart"),
+    ]) func mistakesAreReported(_ old: String, _ new: String, _ words: String) {
+        #expect(Self.whole.contains(old))
+        let found = problems(Self.whole.replacing(old, with: new, maxReplacements: 1))
+        #expect(found.contains { $0.contains(words) }, "\(found)")
+    }
+
+    @Test func aTrialReadsAForm() throws {
+        let mapping = try mapping(Self.whole)
+        let head = RequestHead("POST", "/send", headers: ["Content-Type": "multipart/form-data; boundary=12345678"])
+        func trial(_ name: String) -> MappingTrial {
+            let part = "--12345678\r\nContent-Disposition: form-data; name="
+            let body = "\(part)to\r\n\r\nc1\r\n\(part)\(name)\r\n\r\nhello\r\n--12345678--"
+            return MappingTrial.request(mapping, head, ByteBuffer(string: body))
+        }
+        #expect(trial("text").isGood && trial("text").messages.map(\.text) == ["hello"])
+        #expect(!trial("text; filename=a").isGood)
+    }
+}

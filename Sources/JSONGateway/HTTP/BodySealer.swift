@@ -28,7 +28,8 @@ package enum UploadFault: Error, Equatable, Sendable {
     package var words: String {
         switch self {
         case .form(let fault): "Not sent: the form with the file cannot be protected: \(fault.words)."
-        case .unknownPart: "Not sent: the form with the file has a part that is not known here, so it cannot be protected."
+        case .unknownPart:
+            "Not sent: the form with the file has a part that is not known here, so it cannot be protected."
         case .severalFiles: "Not sent: only one file at a time can be protected. Send each file by itself."
         case .noFile: "Not sent: the form has a file without a name, so it cannot be protected."
         case .fileInField: "Not sent: the form has a file where a text is expected, so it cannot be protected."
