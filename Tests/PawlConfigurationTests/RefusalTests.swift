@@ -62,7 +62,7 @@ struct RefusalTests {
             "listen: irc://127.0.0.1",
             "`listen` in FILE line 1 is `irc://127.0.0.1`; expected a list of URLs `irc://HOST:PORT`, "
                 + "`ircs://HOST:PORT` or "
-                + "`irc+insecure://HOST:PORT`, or of such URLs with http, for example `listen: [ircs://irc.example.org:6697]`"
+                + "`irc+insecure://HOST:PORT`, or of such URLs with ws or http, for example `listen: [ircs://irc.example.org:6697]`"
         ),
         Case(
             "bots:\n  - [a]",
