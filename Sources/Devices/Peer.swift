@@ -95,7 +95,7 @@ public struct Peer: Equatable, Sendable {
 
     // MARK: Bytes
 
-    /// The form in which a peer is stored. Form 2 has ``settledVersions`` after the first three bytes.
+    /// The form in which a peer is stored. Form 2 has the settled versions after the first three bytes.
     public var bytes: [UInt8] {
         let flags: UInt8 = (isVerified ? 1 : 0) | (isEstablished ? 2 : 0)
         var output: [UInt8] = [settledVersions == 0 ? 1 : 2, flags, UInt8(clamping: sentVersions)]
