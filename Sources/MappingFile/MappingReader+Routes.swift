@@ -79,7 +79,10 @@ extension MappingReader {
         for source in references + [conversation, local].compactMap(\.self) + (request + response).map(\.conversation) {
             switch source {
             case .capture(let name) where !captures.contains(name), .ofMessage(let name) where !captures.contains(name):
-                wrong(place, tree.line, "has no {\(name)}, where the \(name) is looked for")
+                let hint =
+                    name == "conversation"
+                    ? "; name it in the path, or write `conversation:` for all messages of the route" : ""
+                wrong(place, tree.line, "has no {\(name)}, where the \(name) is looked for" + hint)
             default: continue
             }
             break

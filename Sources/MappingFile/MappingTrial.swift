@@ -49,6 +49,8 @@ package struct MappingTrial: Encodable, Sendable {
     package var references: [String] = []
     /// The members in an answer to the lookup of members; nil if the sample is none.
     package var members: [String]?
+    /// Whether its messages come from the backend: what is sealed of them is decided where they are sent.
+    package var isReceived = false
     /// The query of the next page of members; nil if there is none.
     package var nextPage: String?
     package var messages: [Message] = []
@@ -281,6 +283,7 @@ package struct MappingTrial: Encodable, Sendable {
     ) -> String? {
         let reading = MessageReading(document, shapes, target: target, isRequest: isRequest)
         faults += reading.faults.map(\.description)
+        isReceived = !isRequest
         for message in reading.messages {
             let text = message.text.flatMap { try? document.text($0) }
             let sealed = (try? SealedContent(document, message)).map { String(decoding: $0.bytes, as: UTF8.self) }
@@ -288,7 +291,7 @@ package struct MappingTrial: Encodable, Sendable {
                 Message(
                     conversation: message.conversation, sender: message.sender, recipients: message.recipients,
                     localID: message.localID, remoteID: message.remoteID, text: text, sealed: sealed,
-                    isFlagged: message.isFlagged, longestText: message.shape.longestText,
+                    isFlagged: message.isFlagged, longestText: isRequest ? message.shape.longestText : nil,
                     mayBeEnvelope: message.envelope != nil))
             if isRequest, let content = message.shape.longestText(besides: 0), let sealed, sealed.utf8.count > content {
                 faults.append("what is sealed of it has \(sealed.utf8.count) bytes; your backend accepts \(content)")
@@ -401,8 +404,11 @@ enum Outcomes {
 extension MembersSource {
     /// The conversation of a request that asks for members; nil if it is another request.
     fileprivate func conversation(of head: RequestHead) -> String? {
-        let parts = target.split(separator: "?")[0].split(separator: "{conversation}", omittingEmptySubsequences: false)
-            .map(String.init)
+        let sides = target.split(separator: "?", maxSplits: 1)
+        guard sides[0].contains("{conversation}") else {
+            return sides.count > 1 ? conversation(of: head, path: sides[0], query: sides[1]) : nil
+        }
+        let parts = sides[0].split(separator: "{conversation}", omittingEmptySubsequences: false).map(String.init)
         let path = String(head.path)
         guard head.method == "GET", parts.count == 2, path.hasPrefix(parts[0]), path.hasSuffix(parts[1]),
             path.utf8.count > parts[0].utf8.count + parts[1].utf8.count
@@ -410,5 +416,19 @@ extension MembersSource {
         let name = path.dropFirst(parts[0].count).dropLast(parts[1].count)
         guard !name.contains("/") else { return nil }
         return PercentCoding.decode(name.utf8).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// The conversation, if the query has it: `GET /members?room={conversation}&limit=200`.
+    private func conversation(of head: RequestHead, path: Substring, query: Substring) -> String? {
+        func values(_ query: Substring) -> [(name: Substring, value: Substring)] {
+            query.split(separator: "&").compactMap { part in
+                part.firstIndex(of: "=").map { (part[..<$0], part[part.index(after: $0)...]) }
+            }
+        }
+        guard head.method == "GET", head.path == path,
+            let name = values(query).first(where: { $0.value == "{conversation}" })?.name,
+            let value = values(head.query ?? "").first(where: { $0.name == name })?.value, !value.isEmpty
+        else { return nil }
+        return PercentCoding.decode(value.utf8).map { String(decoding: $0, as: UTF8.self) }
     }
 }

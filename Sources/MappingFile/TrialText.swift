@@ -46,7 +46,9 @@ extension MappingTrial: CustomStringConvertible {
             line("  remote id", message.remoteID)
             line("  text", message.text)
             line("  longest text", message.longestText.map { "\($0) bytes, which your backend accepts when sealed" })
-            line("  is sealed", message.isFlagged || message.mayBeEnvelope ? nil : message.sealed)
+            line(
+                isReceived ? "  can be sealed" : "  is sealed",
+                message.isFlagged || message.mayBeEnvelope ? nil : message.sealed)
             if message.isFlagged { line("  flag", "says that it is encrypted") }
             if message.mayBeEnvelope { line("  envelope", "may be one") }
         }

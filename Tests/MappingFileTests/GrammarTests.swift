@@ -200,6 +200,7 @@ import Testing
         ("remote_id: result.id", "remote_ids: result.id", "did you mean `remote_id`?"),
         ("path conversation, reply_to", "path rom, reply_to", "has no {rom}, where the rom is looked for"),
         ("conversation: path room", "conversation: path rooms", "has no {rooms}"),
+        ("conversation: path room", "conversation: path conversation", "or write `conversation:` for all messages"),
         ("status: 202", "status: 404", "`at_once.status` in FILE line 41 is `404`; expected a number from 200 to 299"),
         ("status: 202, ", "", "`at_once` in FILE line 41 has no `status`"),
         ("body: '{\"id\":", "body: '{id:", "which is no JSON"),

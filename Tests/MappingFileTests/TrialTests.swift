@@ -111,6 +111,38 @@ import Testing
         }
     }
 
+    /// What is shown of messages that the backend sends is not what the gateway seals.
+    @Test func aReceivedMessageIsNotSealedHere() throws {
+        let page = MappingTrial.response(
+            try shipped("generic"), RequestHead("GET", "/conversations/c1/messages"), ResponseHead(200),
+            ByteBuffer(string: #"{"messages":[{"message_id":"m1","sender":"al","text":"hello","role":"x"}]}"#))
+        #expect(page.isGood && page.isReceived && page.messages.first?.longestText == nil)
+        #expect(page.description.contains(#"can be sealed {"text":"hello","role":"x"}"#), "\(page)")
+    }
+
+    /// The request for members may name the conversation in its query.
+    @Test func membersAreFoundByAQuery() throws {
+        let text = """
+            name: other
+            account: {credential: header A, ask: GET /me, name: id}
+            members: {ask: "GET /members?room={conversation}&limit=2", accounts: "members[*]"}
+            content: {text: text, flag: encrypted}
+            messages: {written: {conversation: to}}
+            routes:
+              POST /send: content written
+            """
+        func trial(_ target: String) throws -> MappingTrial {
+            MappingTrial.response(
+                try mapping(text), RequestHead("GET", target), ResponseHead(200),
+                ByteBuffer(string: #"{"members":["u1","u2"]}"#))
+        }
+        let found = try trial("/members?limit=2&room=c%201")
+        #expect(found.isGood && found.members == ["u1", "u2"] && found.conversation == "c 1", "\(found)")
+        for other in ["/members?limit=2", "/members?room=", "/other?room=c1", "/members"] {
+            #expect(try trial(other).members == nil, "\(other)")
+        }
+    }
+
     /// A sample that is cut off anywhere is read or refused.
     @Test func anyPrefixIsReadOrRefused() throws {
         let mapping = try shipped("generic")

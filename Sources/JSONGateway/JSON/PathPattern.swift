@@ -75,7 +75,9 @@ package struct PathPattern: Hashable, Sendable {
     private static func literal(_ part: Substring, _ text: String) throws(PathPatternError) -> String {
         guard !part.utf8.contains(where: { "*{}?#%\\;".utf8.contains($0) || $0 <= 0x20 || $0 == 0x7F }) else {
             throw PathPatternError(
-                text, "`\(part)` is not a valid segment: it must not contain *, {}?#%\\; or white space")
+                text,
+                "`\(part)` is not a valid segment: it must not contain *, {}?#%\\; or white space; {name} stands for a "
+                    + "whole segment, and ** for the rest of a path")
         }
         guard part != ".", part != ".." else { throw PathPatternError(text, "the segment `\(part)` is not allowed") }
         return String(part)
