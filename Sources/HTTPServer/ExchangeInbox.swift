@@ -12,6 +12,10 @@ protocol ReplyTarget: AnyObject {
     func answered(_ replies: [JSONReply])
     func receive(_ event: ExchangeEvent)
     func receive(_ news: MessageNews)
+    /// A queued WebSocket message has ended.
+    func receive(_ outcome: WriteOutcome, ticket: UInt64)
+    /// A queued WebSocket message is to be sent.
+    func carry(_ write: SocketWrite)
     /// The other end of a relay has sent something.
     func receive(_ event: RelayLink.Event)
     /// A policy or a latch has risen.
@@ -21,6 +25,8 @@ protocol ReplyTarget: AnyObject {
 extension ReplyTarget {
     /// Only WebSocket sessions pass news on to their client.
     package func receive(_: MessageNews) {}
+    package func receive(_: WriteOutcome, ticket: UInt64) {}
+    package func carry(_ write: SocketWrite) { write.end(.unsent) }
     /// Only relays between devices have another end.
     package func receive(_: RelayLink.Event) {}
     /// Only relays without inspection have to react.
@@ -65,6 +71,20 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         services.enqueue(id, write, write.answersAtOnce ? nil : makeWaiter())
     }
 
+    /// Queues a WebSocket message. Its client is answered, and waits for its outcome, when it is stored.
+    package func enqueueFrame(_ write: QueuedWrite) {
+        register()
+        services.enqueue(id, write, nil)
+    }
+
+    package func await(_ token: RequestToken, ticket: UInt64) {
+        services.await(
+            token,
+            WriteWaiter { outcome in
+                self.eventLoop.execute { self.target?.receive(outcome, ticket: ticket) }
+            })
+    }
+
     /// Registers for replies with the first job.
     private func register() {
         guard !isRegistered else { return }
@@ -89,6 +109,11 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         self.account = account
         services.environment.writes.sockets.add(id, of: account) { news in
             self.eventLoop.execute { self.target?.receive(news) }
+        }
+        services.environment.writes.carriers.add(id, of: account) { write in
+            self.eventLoop.execute {
+                if let target = self.target { target.carry(write) } else { write.end(.unsent) }
+            }
         }
     }
 
@@ -133,7 +158,10 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         link = nil
         if watchesProtection { services.environment.unwatchProtection(id) }
         watchesProtection = false
-        if let account { services.environment.writes.sockets.remove(id, of: account) }
+        if let account {
+            services.environment.writes.sockets.remove(id, of: account)
+            services.environment.writes.carriers.remove(id, of: account)
+        }
         account = nil
         guard isRegistered else { return }
         isRegistered = false

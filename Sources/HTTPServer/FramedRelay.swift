@@ -52,6 +52,21 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         goOn()
     }
 
+    package func receive(_ outcome: WriteOutcome, ticket: UInt64) {
+        take(.written(ticket: ticket, outcome))
+        goOn()
+    }
+
+    package func carry(_ write: SocketWrite) {
+        // Behind a close frame nothing may be sent, and nothing comes.
+        guard !isOver, !hasClosed.backend, !hasClosed.client || heldClose.toBackend != nil else {
+            write.end(.unsent)
+            return
+        }
+        take(.carry(write))
+        goOn()
+    }
+
     // MARK: The session
 
     private func take(_ event: WebSocketEvent) {
@@ -77,6 +92,10 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         case .submit(let job):
             if job.isAnswered { pending += 1 }
             inbox.submit(job)
+        case .enqueue(let write):
+            pending += 1
+            inbox.enqueueFrame(write)
+        case .await(let token, let ticket): inbox.await(token, ticket: ticket)
         case .report(let defect): connection.services.defect(defect)
         case .loggedIn(let account, let credential):
             inbox.listen(to: account)
@@ -103,7 +122,11 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     }
 
     private func goOn() {
-        if pending == 0 { sendHeldClose() }
+        if isSettled {
+            sendHeldClose()
+        } else if pending == 0, hasClosed.client || hasClosed.backend {
+            endLater()
+        }
         pumpClient()
         pumpBackend()
         countHeld()
@@ -113,6 +136,20 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     }
 
     // MARK: Frames
+
+    /// Whether a close frame may be sent: nothing before it waits for the vault, or for the queue.
+    ///
+    /// A client's close frame waits for the answers to its queued messages too, so that they need not wait for its next
+    /// connection.
+    private var isSettled: Bool {
+        guard pending == 0 else { return false }
+        return hasClosed.client && !hasClosed.backend ? !socketMachine.awaitsAnswers : !socketMachine.holdsAnswers
+    }
+
+    /// Sends the close frame that was received, or does so later.
+    private func close() {
+        if isSettled { sendHeldClose() } else if pending == 0 { endLater() }
+    }
 
     /// Whether no message is delivered: too many answers are pending, or a login is.
     private var isCongested: Bool { pending >= connection.limits.pendingJobs || socketMachine.isIdentifying }
@@ -125,7 +162,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 case .close(let bytes):
                     hasClosed.client = true
                     heldClose.toBackend = bytes
-                    if pending == 0 { sendHeldClose() }
+                    close()
                 case .ping, .pong: toBackend(message)
                 }
             }
@@ -142,7 +179,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 case .close(let bytes):
                     hasClosed.backend = true
                     heldClose.toClient = bytes
-                    if pending == 0 { sendHeldClose() }
+                    take(.backendEnded)
+                    close()
                 case .ping, .pong: toClient(message)
                 }
             }
@@ -265,6 +303,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         isOver = true
         ending?.cancel()
         inbox.close()
+        socketMachine.stopCarrying()
         lookups.cancel()
         partTimer.cancel()
         (clientBytes, backendBytes) = (ByteBuffer(), ByteBuffer())
@@ -333,7 +372,11 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     func upstreamIsWritable() { readClient() }
 
-    package func upstreamInputEnded() { if pending == 0 || !hasClosed.backend { end() } else { endLater() } }
+    package func upstreamInputEnded() {
+        guard !isOver else { return }
+        if !hasClosed.backend { take(.backendEnded) }
+        if isSettled || !hasClosed.backend { end() } else { endLater() }
+    }
 
     func upstreamBroke(_: any Error) { upstreamInputEnded() }
 }

@@ -359,15 +359,31 @@ extension MappingReader {
                     FrameRoute(direction: direction, when: when, label: .passthrough, login: $0)
                 }
             }
-            guard let keys = map(tree, place, Self.kindKeys, needs: Self.kindKeys), let label = keys["label"],
-                case .text = label.value, var frame = frame(direction, when, label, place),
-                let kinds = keys["kind"].map({ self.kinds($0, place) }), !kinds.isEmpty
+            guard let keys = map(tree, place, Self.frameKindKeys, needs: ["label"]), let label = keys["label"],
+                case .text = label.value, var frame = frame(direction, when, label, place)
             else { return nil }
-            guard direction == .fromClient, [.content, .control, .passthrough].contains(frame.label) else {
-                wrong(place, tree.line, "has a `kind`; expected it in a content, control or passthrough of a client")
+            guard keys.count > 1 else {
+                wrong(place, tree.line, "has no `kind` and no `acknowledgement`; write its label alone")
                 return nil
             }
-            frame.kinds = kinds
+            if let tree = keys["kind"] {
+                let kinds = kinds(tree, place)
+                guard !kinds.isEmpty else { return nil }
+                guard direction == .fromClient, [.content, .control, .passthrough].contains(frame.label) else {
+                    wrong(
+                        place, tree.line, "has a `kind`; expected it in a content, control or passthrough of a client")
+                    return nil
+                }
+                frame.kinds = kinds
+            }
+            if let tree = keys["acknowledgement"] {
+                guard direction == .fromClient, frame.label == .content else {
+                    wrong(place, tree.line, "has an `acknowledgement`; expected it in a content of a client")
+                    return nil
+                }
+                guard let acknowledgement = acknowledgement(tree, of: frame) else { return nil }
+                frame.acknowledgement = acknowledgement
+            }
             return frame
         }
         guard case .text(let text) = tree.value else {
@@ -404,7 +420,42 @@ extension MappingReader {
         return FrameRoute(direction: direction, when: when, label: label.label, shapes: shapes)
     }
 
-    static let kindKeys = ["label", "kind"]
+    static let frameKindKeys = ["label", "kind", "acknowledgement"]
+    static let acknowledgementKeys = ["reference", "accepted", "rejected", "message_id"]
+
+    /// Reads the backend's answer to a frame: `{reference: id, accepted: {type == "ack": id}, message_id: message_id}`.
+    private mutating func acknowledgement(_ tree: ConfigurationTree, of frame: FrameRoute) -> Acknowledgement? {
+        let place = "`acknowledgement`"
+        guard let keys = map(tree, place, Self.acknowledgementKeys, needs: ["reference", "accepted"]) else {
+            return nil
+        }
+        let reference = keys["reference"].flatMap { single($0, "acknowledgement.reference") }
+        let accepted = keys["accepted"].map { answers($0, "acknowledgement.accepted") } ?? []
+        let rejected = keys["rejected"].map { answers($0, "acknowledgement.rejected") } ?? []
+        let messageID = keys["message_id"].flatMap { single($0, "acknowledgement.message_id") }
+        guard let reference, !accepted.isEmpty else { return nil }
+        if let shape = frame.shapes.first(where: { $0.seals(reference) }) {
+            wrong(
+                place, tree.line,
+                "has the reference \(quoted(reference.text)), which is sealed with the text; expected a member that is not"
+                    + (shape.kept == nil ? "" : ", so name it in `keep`"))
+            return nil
+        }
+        return Acknowledgement(
+            reference: reference, accepted: accepted, rejected: rejected, messageID: messageID)
+    }
+
+    /// Reads kinds of answers: a condition, and the path of the reference.
+    private mutating func answers(_ tree: ConfigurationTree, _ place: String) -> [Acknowledgement.Answer] {
+        var answers: [Acknowledgement.Answer] = []
+        for (key, value) in entries(tree, place, "type == \"ack\": id") {
+            let when = path("[?\(key)]", place, value.line)
+            guard let reference = single(value, place), let when else { continue }
+            answers.append(Acknowledgement.Answer(when: when, reference: reference))
+        }
+        return answers
+    }
+
     static let loginKeys = ["login"]
 
     /// Reads a frame that carries a login: `login: {header Authorization: "Bearer {data.token}"}`.

@@ -148,6 +148,8 @@ package struct MappingTrial: Encodable, Sendable {
         trial.route = frame.when?.text ?? MappingReader.anyFrame
         trial.label = frame.label.rawValue
         if let login = frame.login { trial.read(login, whole, mapping.account.credentials) }
+        if let acknowledgement = frame.acknowledgement { trial.read(acknowledgement, whole) }
+        if direction == .fromBackend { trial.readAnswer(mapping, whole) }
         let isRequest = direction == .fromClient && frame.label == .content
         guard let document = trial.document(body, frame.shapes) else { return trial }
         let sealed = trial.read(document, frame.shapes, TargetValues(), isRequest: isRequest)
@@ -169,6 +171,23 @@ package struct MappingTrial: Encodable, Sendable {
         case .found: self.login = login.values.map(\.place.words)
         case .absent: faults.append("it has no value at a path of its login")
         case .unreadable: faults.append("its login can be read in more than one way, or holds white space, `;` or `,`")
+        }
+    }
+
+    /// Reads the reference of a frame that the backend acknowledges.
+    private mutating func read(_ acknowledgement: Acknowledgement, _ document: JSONDocument) {
+        paths.append("reference: " + document.explanation(of: acknowledgement.reference))
+        if acknowledgement.reference(in: document) == nil {
+            reasons.append("it has no reference, so the gateway sends it once and does not keep it")
+        }
+    }
+
+    /// Reads a frame as the answer to one of a client.
+    private mutating func readAnswer(_ mapping: Mapping, _ document: JSONDocument) {
+        for frame in mapping.frames {
+            guard let answer = frame.acknowledgement?.answer(in: document) else { continue }
+            let verb = answer.verdict == .accepted ? "accepts" : "rejects"
+            reasons.append("it \(verb) the message with the reference \(answer.references.joined(separator: ", "))")
         }
     }
 

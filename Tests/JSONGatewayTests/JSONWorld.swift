@@ -187,7 +187,7 @@ final class JSONWorld {
 
     /// Attempts reach the backend, in order, until it does not answer.
     func flushQueue() {
-        while let attempt = attempts.first, let write = writes[attempt.request.token],
+        while let attempt = attempts.first, let write = writes[attempt.request.token], write.frame == nil,
             let resolved = try? attempt.resolved()
         {
             var head = RequestHead(resolved.method.name, resolved.target)
@@ -203,7 +203,18 @@ final class JSONWorld {
         }
     }
 
-    private func reply(_ head: ResponseHead, _ body: ByteBuffer, to request: QueuedRequest) -> AttemptReply {
+    /// The attempt to send a WebSocket message that comes next; nil if none has begun.
+    func beginAttempt() -> QueueBatch.Dispatch? { attempts.isEmpty ? nil : attempts.removeFirst() }
+
+    func end(_ attempt: QueueBatch.Dispatch, _ reply: AttemptReply) {
+        _ = perform(
+            .queue { queue, now in
+                queue.reply(attempt.id, lease: attempt.lease, reply, now: now, random: 1)
+                return nil
+            })
+    }
+
+    func reply(_ head: ResponseHead, _ body: ByteBuffer, to request: QueuedRequest) -> AttemptReply {
         let bytes = Array(body.readableBytesView)
         guard (200..<300).contains(head.status) else {
             return .failure(.status(head.status), retryAfter: nil, headers: [], body: bytes)

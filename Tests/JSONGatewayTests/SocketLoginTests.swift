@@ -61,6 +61,7 @@ import Vault
                     if holdsLookups { held.append(lookup) } else { answer(lookup) }
                 case .submit(let job): for reply in world.perform(job) { run(.vault(reply)) }
                 case .loggedIn(let account, _): loggedIn.append(account)
+                case .enqueue, .await: Issue.record("the mapping of these tests names no acknowledgement")
                 case .report(let defect): Issue.record(defect)
                 case .close(let code, _): closed = code
                 }

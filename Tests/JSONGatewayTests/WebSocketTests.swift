@@ -64,6 +64,7 @@ import Vault
                     case .submit(let job):
                         let replies = world.perform(job)
                         if holdsVault { held += replies } else { events += replies.map { .vault($0) } }
+                    case .enqueue, .await: Issue.record("the mapping of these tests names no acknowledgement")
                     case .report(let defect): Issue.record(defect)
                     case .loggedIn: Issue.record("no message of these tests carries a login")
                     case .close(let code, _): closed = code

@@ -117,7 +117,7 @@ import Testing
         #expect(try lab.bob.texts(Self.c) == ["warm", "survives"])
     }
 
-    /// Over a WebSocket the client asks again itself.
+    /// Over a WebSocket the client may repeat it as well.
     @Test func acknowledgementIsLost() throws {
         let lab = try warm()
         _ = try lab.bob.socket()

@@ -41,6 +41,26 @@ import Testing
         #expect(world.machine.counts.done == 2)
     }
 
+    /// What one tenant's connection carries is sent when it is open again, and stops nothing of another tenant.
+    @Test func anOpenConnectionEndsThePausesOfItsTenant() throws {
+        let world = QueueWorld { $0.backoff = Backoff(base: 300_000, cap: 300_000) }
+        world.backend = { _ in .network(.noOpenConnection) }
+        var config = post("/a")
+        config.host = "socket"
+        let tokens = try ["one", "two"].map { try world.append(config, tenant: $0) }
+        for _ in 0..<10 { world.run(400_000) }
+        let attempts = world.sent.count
+        #expect(try attempts >= 20 && tokens.allSatisfy { try world.state($0) == .pending })
+        // No breaker keeps the other tenants from a host of which one connection is closed.
+        let obstacles = tokens.flatMap { world.machine.obstacles($0, now: world.now) }
+        #expect(!obstacles.contains("the host cannot be reached"))
+        world.backend = { _ in .status(200) }
+        world.machine.connected(host: "socket", tenant: "one", now: world.now)
+        world.machine.connected(host: "unknown", tenant: "two", now: world.now)
+        world.run(100)
+        #expect(try world.state(tokens[0]) == .done)
+    }
+
     /// A connection that broke may have carried the request; that counts as always.
     @Test func aBrokenConnectionStaysADoubt() throws {
         let world = QueueWorld()

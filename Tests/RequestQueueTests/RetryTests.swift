@@ -28,6 +28,7 @@ import Testing
             .secureConnectionFailed: .unreachable, .networkConnectionLost: .interrupted, .timedOut: .timedOut,
             .badServerResponse: .interrupted, .responseTooLarge: .permanent, .badURL: .permanent,
             .cancelled: .permanent, .noFreeConnection: .unreachable, .certificateRefused: .unreachable,
+            .noOpenConnection: .unreachable,
         ]
         for failure in NetworkFailure.allCases { #expect(failure.kind == kinds[failure], "\(failure)") }
         #expect(Set(NetworkFailure.allCases.map(\.text)).count == NetworkFailure.allCases.count)
@@ -74,8 +75,7 @@ import Testing
     @Test(arguments: [
         AttemptFailure.network(.notConnectedToInternet), .network(.cannotFindHost), .network(.cannotConnectToHost),
         .network(.secureConnectionFailed), .network(.certificateRefused), .status(502), .status(503), .status(504),
-        .unexpected(403),
-        .unexpected(404), .unexpected(407),
+        .network(.noOpenConnection), .unexpected(403), .unexpected(404), .unexpected(407),
     ])
     func whatIsNoVerdictNeverKills(_ failure: AttemptFailure) throws {
         let world = QueueWorld { $0.limits.attempts = 3 }

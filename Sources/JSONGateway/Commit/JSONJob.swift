@@ -70,6 +70,8 @@ package enum JSONReply: DirectoryReply {
     ///
     /// A write whose client waits for its outcome has no other reply.
     indirect case queued(RequestToken, Result<KnownWrite, ExchangeRefusal>)
+    /// A WebSocket message was not queued, or is committed, or is one that was queued before. Each one has this reply.
+    indirect case queuedFrame(ticket: UInt64, Result<KnownWrite, ExchangeRefusal>)
     /// For the part of the program that sends the queue's requests, see ``JSONParticipants/sender``.
     indirect case turn(QueueTurn)
     /// - Parameter outcomes: in the order of ``OpenMessagesJob/items``.
@@ -92,6 +94,7 @@ extension JSONReply {
         case .sealFailed: "sealFailed"
         case .foundWrite: "foundWrite"
         case .queued: "queued"
+        case .queuedFrame: "queuedFrame"
         case .turn: "turn"
         case .opened: "opened"
         case .fileKey: "fileKey"

@@ -128,8 +128,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
             return [.init(connection: job.connection, reply: .sealFailed(ticket: job.ticket, .store))]
         case .write(let job):
             writes.waiters.drop(job.token)
-            let refusal = Result<KnownWrite, ExchangeRefusal>.failure(.notQueued(.unavailable))
-            return [.init(connection: job.connection, reply: .queued(job.token, refusal))]
+            return [.init(connection: job.connection, reply: job.reply(.failure(.notQueued(.unavailable))))]
         case .sealFile(let job): return [.init(connection: job.connection, reply: Self.noFileKey)]
         case .openFile(let job): return [.init(connection: job.connection, reply: Self.noFileKey)]
         case .directory(let job): return [failure(of: job)]

@@ -17,13 +17,34 @@ extension QueuedWrite {
     /// - Parameters:
     ///   - mark: the mark of the credential to send it with.
     ///   - creates: the local ids of the messages that it creates.
+    ///   - token: names the write.
+    ///   - connection: the client's.
     /// - Returns: nil if the queue does not support the method.
-    func request(mark: String, creates: [String]) -> NewRequest? {
+    func request(
+        mark: String, creates: [String], token: RequestToken, connection: ConnectionID
+    ) -> NewRequest? {
+        if frame != nil { return message(mark: mark, creates: creates, token: token, connection: connection) }
         guard let method = HTTPMethod.allCases.first(where: { $0.name == head.method }) else { return nil }
         var config = APIRequestConfig(method: method, path: APIRequestPath(segments))
         config.headers = Parameters(head.headers.fields.map { .init(name: $0.name, value: .text($0.value)) })
         config.body = queuedBody
         config.deduplicate = false
+        return NewRequest(
+            config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
+            identifiers: remoteID?.stored, idempotencyKey: key?.name, metadata: Array(mark.utf8))
+    }
+
+    /// Converts a WebSocket message, which is sent with the login of its connection.
+    private func message(
+        mark: String, creates: [String], token: RequestToken, connection: ConnectionID
+    ) -> NewRequest {
+        var config = APIRequestConfig(method: .post, path: APIRequestPath([.raw("/")]))
+        config.host = SocketWrites.host(of: account.text)
+        config.headers = Parameters([
+            .init(name: SocketWrites.field, value: .text(SocketWrites.fieldValue(connection, token, account)))
+        ])
+        config.body = .rawData(Array(body.readableBytesView))
+        (config.includeSessionKey, config.deduplicate) = (false, false)
         return NewRequest(
             config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
             identifiers: remoteID?.stored, idempotencyKey: key?.name, metadata: Array(mark.utf8))

@@ -30,6 +30,13 @@ package struct WriteJob: Sendable {
     }
 }
 
+extension WriteJob {
+    /// The reply to the client's connection.
+    func reply(_ result: Result<KnownWrite, ExchangeRefusal>) -> JSONReply {
+        write.frame.map { .queuedFrame(ticket: $0, result) } ?? .queued(token, result)
+    }
+}
+
 /// What the queue does after a commit, for the part of the program that sends its requests.
 package struct QueueTurn: Sendable {
     /// The committed batch; nil if the commit failed.

@@ -83,15 +83,15 @@ extension JSONParticipants {
     mutating func write(_ job: WriteJob, _ now: Timestamp, _ unit: inout Unit) {
         do throws(ExchangeRefusal) {
             let known = try queued(job, now, &unit)
-            // The client of a new write gets its outcome, unless it is answered at once.
-            if known.token != job.token || job.write.answersAtOnce {
-                unit.reply = (job.connection, .queued(job.token, .success(known)))
+            // The client of a new request gets its outcome, unless it is answered at once.
+            if known.token != job.token || job.write.answersAtOnce || job.write.frame != nil {
+                unit.reply = (job.connection, job.reply(.success(known)))
             }
-            unit.failure = (job.connection, .queued(job.token, .failure(.notQueued(.unavailable))))
+            unit.failure = (job.connection, job.reply(.failure(.notQueued(.unavailable))))
         } catch {
             unit.cancel(in: &self, now: now)
             unit.shared = []
-            unit.reply = (job.connection, .queued(job.token, .failure(error)))
+            unit.reply = (job.connection, job.reply(.failure(error)))
             unit.failure = unit.reply
             dropWaiter(of: job, &unit)
         }
@@ -116,7 +116,10 @@ extension JSONParticipants {
         let message = try seal(&write, now, &unit)
         let localID = write.answersAtOnce ? message.map(LocalMessageID.text) : nil
         let creates = write.creates(localID, token: job.token.description)
-        guard let request = write.request(mark: job.mark, creates: creates) else { throw .notQueued(.unavailable) }
+        guard
+            let request = write.request(
+                mark: job.mark, creates: creates, token: job.token, connection: job.connection)
+        else { throw .notQueued(.unavailable) }
         do throws(QueueError) {
             let id = requestIDs.next(in: vault.sharding.shard(from: write.account, to: write.conversation))
             // A write with the same key was found above.
@@ -171,15 +174,15 @@ extension JSONParticipants {
         _ connection: ConnectionID, _ unit: inout Unit
     ) {
         let (token, account, lane) = (known.token, write.account.text, write.lane)
+        let isFrame = write.frame != nil
         writes.waiting.begin(account, in: lane, creates)
         unit.onCommit { state, replies, now in
             state.writes.traces.stored(token, message, at: now.wall)
             if message != nil { state.writes.tally.add(.sentGateway) }
             // A client whose credential was refused before its write was stored has missed that. It does not miss the
-            // outcome of a write that has ended in its batch.
-            guard state.writes.waiters.stored(token, message, of: account), state.queue.request(token) != nil else {
-                return
-            }
+            // outcome of a write that has ended in its batch. WebSocket messages have no credential of their own.
+            guard state.writes.waiters.stored(token, message, of: account), state.queue.request(token) != nil, !isFrame
+            else { return }
             replies.append(.init(connection: connection, reply: .queued(token, .success(known))))
         }
         unit.onRollback { state, cause, _, now in

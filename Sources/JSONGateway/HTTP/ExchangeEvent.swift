@@ -205,6 +205,8 @@ package struct QueuedWrite: Sendable {
     package var remoteID: RemoteIDSource?
     /// Positions of such ids of other messages. The queue replaces them by backend ids when it sends the write.
     package var references: [QueuedReference]
+    /// The ticket of the WebSocket message that it is; nil if it is a request over HTTP.
+    package var frame: UInt64?
 
     package init(
         account: AccountID, credential: Credential, lane: String, key: WriteKey?, head: RequestHead,

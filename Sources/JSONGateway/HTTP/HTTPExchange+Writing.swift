@@ -445,5 +445,5 @@ extension Mapping.Route {
 
 extension ResponseHead {
     /// Whether the backend has rejected the request for good. RFC 9110 section 15.5, RFC 6585 section 4, RFC 8470.
-    fileprivate var isFinalRefusal: Bool { (400..<500).contains(status) && ![408, 425, 429].contains(status) }
+    var isFinalRefusal: Bool { (400..<500).contains(status) && ![408, 425, 429].contains(status) }
 }

@@ -1,5 +1,6 @@
 // Messages of the backend over a WebSocket to the client.
 
+import DequeModule
 import Envelope
 import JSONCodec
 package import NIOCore
@@ -14,17 +15,27 @@ extension WebSocketMachine {
         guard toClient.count < Self.waitingLimit else {
             return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
         }
+        guard !isAnswer(bytes) else { return }
         // Messages are not read if nothing can have to be opened.
         guard protects || calls.isInUse || environment.mapping.logsInByFrames else {
             return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
         }
+        let ticket = environment.nextTicket()
+        toClient.append(Slot(ticket: ticket, message: (bytes, isText)))
+        read(bytes, isText, ticket, now, &actions)
+    }
+
+    /// Decides what becomes of a message of the backend, in its slot.
+    mutating func read(
+        _ bytes: ByteBuffer, _ isText: Bool, _ ticket: UInt64, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
         // Some clients read JSON in binary messages too.
         var document = try? JSONDocument(bytes)
         // Only the gateway answers calls. A client might read an unreadable message as an answer.
         guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {
-            return environment.tally.add(.unknownFromBackend)
+            environment.tally.add(.unknownFromBackend)
+            return put(nil, in: ticket)
         }
-        let ticket = environment.nextTicket()
         var frame: FrameRoute?
         do {
             guard let whole = document else { throw MessageFault.noMessage }
@@ -32,29 +43,33 @@ extension WebSocketMachine {
             if let frame { document = try whole.parsing(for: frame.shapes) }
         } catch {
             if environment.mapping.readsBackendFrames, !environment.passesUnread(to: account) {
-                environment.tally.add(.withheld)
-                return give(unreadable(document))
+                return withhold(document, in: ticket)
             }
         }
         if let document, let login = frame?.login, !logIn(login, document, now, &actions), environment.isProtecting {
-            environment.tally.add(.withheld)
-            return give(unreadable(document))
+            return withhold(document, in: ticket)
         }
-        if isGated, frame?.label != .passthrough {
-            environment.tally.add(.withheld)
-            return give(unreadable(document))
-        }
+        if isGated, frame?.label != .passthrough { return withhold(document, in: ticket) }
         guard let document, let frame, !frame.shapes.isEmpty, protects || calls.isInUse else {
-            toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
-            return
+            return put((bytes, isText), in: ticket)
         }
         var incoming = IncomingMessages(
             document, frame.shapes, label: .sync, reader: account, readsEnvelopes: provenDevice != nil,
             directory: environment.directory)
-        toClient.append(Slot(ticket: ticket, message: (bytes, isText)))
         for job in incoming.jobs(connection, environment) { actions.append(.submit(.open(job))) }
         guard !incoming.isComplete else { return finish(ticket, incoming, &actions) }
         opening.append((ticket, incoming))
+    }
+
+    private mutating func withhold(_ document: JSONDocument?, in ticket: UInt64) {
+        environment.tally.add(.withheld)
+        put((ByteBuffer(string: unreadable(document)), true), in: ticket)
+    }
+
+    /// Fills a slot of the messages for the client; with nil, the client gets none.
+    mutating func put(_ message: (ByteBuffer, Bool)?, in ticket: UInt64) {
+        guard let index = toClient.firstIndex(where: { $0.ticket == ticket }) else { return }
+        (toClient[index].message, toClient[index].isReady) = (message.map { ($0.0, $0.1) }, true)
     }
 
     package mutating func opened(_ ticket: UInt64, _ outcomes: [OpenOutcome], _ actions: inout [WebSocketAction]) {

@@ -1,8 +1,8 @@
 // Handles one inspected WebSocket connection. Each direction keeps its order: a message that waits for the vault delays
 // all later messages of its direction.
 //
-// A write over a WebSocket is not queued. Only a frame on the same connection could complete it, and the client
-// receives none before the backend has answered. The client repeats the write.
+// A write over a WebSocket is queued if the mapping names the backend's answer to it; see WebSocketMachine+Queue.swift. Any
+// other is not: nothing would complete it. The client repeats it.
 
 package import DequeModule
 import Envelope
@@ -11,6 +11,7 @@ import JSONCodec
 package import NIOCore
 package import Protection
 import Reports
+package import RequestQueue
 import Vault
 
 /// An action of a WebSocket session. The relay performs actions in order.
@@ -19,6 +20,10 @@ package enum WebSocketAction: Sendable {
     case toClient(ByteBuffer, isText: Bool)
     case look(Lookup)
     case submit(JSONJob)
+    /// Queues a write. ``JSONReply/queuedFrame(ticket:_:)`` follows.
+    case enqueue(QueuedWrite)
+    /// Requests ``WebSocketEvent/written(ticket:_:)`` when a write ends.
+    case await(RequestToken, ticket: UInt64)
     /// Reports a defect of the gateway, for the log.
     case report(UnexpectedEvent)
     /// Reports that the backend accepts this credential of the account, which a message carried.
@@ -36,6 +41,12 @@ package enum WebSocketEvent: Sendable {
     case vault(JSONReply)
     /// News about a message that this account knows by a local id.
     case news(MessageNews)
+    /// How a queued message has ended.
+    case written(ticket: UInt64, WriteOutcome)
+    /// A queued message that this connection is to send.
+    case carry(SocketWrite)
+    /// The connection to the backend has ended.
+    case backendEnded
 }
 
 /// The machine of one WebSocket connection.
@@ -54,13 +65,15 @@ package struct WebSocketMachine: Sendable {
     }
 
     /// A text of the client that is not sent yet.
-    private struct Sending: Sendable {
-        package var outgoing: OutgoingMessage
-        package var room: AccountID
+    struct Sending: Sendable {
+        var outgoing: OutgoingMessage
+        var room: AccountID
         /// Whether it is an envelope of the account's own device.
         var isOwnEnvelope = false
         /// Nil if the members are unknown.
-        package var recipient: NamedRecipient?
+        var recipient: NamedRecipient?
+        /// The backend's answer to it; nil if the mapping names none.
+        var acknowledgement: Acknowledgement?
     }
 
     package let environment: JSONEnvironment
@@ -82,7 +95,11 @@ package struct WebSocketMachine: Sendable {
     let asksForEncryption: Bool
     package var toBackend = Deque<Slot>()
     package var toClient = Deque<Slot>()
-    private var sending: [UInt64: Sending] = [:]
+    var sending: [UInt64: Sending] = [:]
+    /// Texts of the client that are in the queue, by ticket.
+    var queued: [UInt64: QueuedText] = [:]
+    /// Queued messages of the account that were sent over this connection and are not answered.
+    var carried: [CarriedText] = []
     /// Messages of the backend whose envelopes are being opened, with their slots.
     package var opening: [(slot: UInt64, messages: IncomingMessages)] = []
     /// Texts that wait for a lookup of members, one lookup at a time.
@@ -130,6 +147,10 @@ package struct WebSocketMachine: Sendable {
         case .vault(.sealed(let ticket, let written)): sealed(ticket, written.bytes, &actions)
         case .vault(.sealFailed(let ticket, let failure)):
             refuse(ticket, ExchangeRefusal(failure, of: sending[ticket]?.outgoing), &actions)
+        case .vault(.queuedFrame(let ticket, let result)): stored(ticket, result, &actions)
+        case .written(let ticket, let outcome): written(ticket, outcome, now, &actions)
+        case .carry(let write): carry(write)
+        case .backendEnded: tellOfUnanswered()
         case .vault(.opened(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
         case .news(.merged(let merge)): notify(merge)
         case .news(.lost(let localID, let reason)):
@@ -154,9 +175,9 @@ package struct WebSocketMachine: Sendable {
 
     /// Bytes of the messages that wait for the vault, or for a message before them.
     package var waitingBytes: Int {
-        guard !toBackend.isEmpty || !toClient.isEmpty else { return 0 }
+        guard !toBackend.isEmpty || !toClient.isEmpty || !queued.isEmpty else { return 0 }
         func bytes(_ slots: Deque<Slot>) -> Int { slots.reduce(0) { $0 + ($1.message?.bytes.readableBytes ?? 0) } }
-        return bytes(toBackend) + bytes(toClient)
+        return bytes(toBackend) + bytes(toClient) + queued.values.reduce(0) { $0 + $1.request.readableBytes }
     }
 
     package var protects: Bool {
@@ -213,6 +234,7 @@ package struct WebSocketMachine: Sendable {
         _ actions: inout [WebSocketAction]
     ) {
         let outgoing: OutgoingMessage
+        let reference = frame.acknowledgement?.reference(in: document)
         do throws(MessageFault) {
             guard let document = try? document.parsing(for: frame.shapes) else { throw MessageFault.noMessage }
             outgoing = try OutgoingMessage(document, frame.shapes)
@@ -231,7 +253,8 @@ package struct WebSocketMachine: Sendable {
             environment.devices.noteEnvelope(of: device)
         }
         sending[ticket] = Sending(
-            outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope)
+            outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope,
+            acknowledgement: reference == nil ? nil : frame.acknowledgement)
         if !outgoing.recipients.isEmpty {
             return judge(ticket, outgoing.recipients.map { .services($0) }, &actions)
         }
@@ -302,6 +325,7 @@ package struct WebSocketMachine: Sendable {
             do {
                 let plaintext = try text.outgoing.plaintext()
                 sending[ticket]?.outgoing.fillMentions(members, besides: account)
+                guard !enqueue(ticket, plaintext, &actions) else { return }
                 actions.append(
                     .submit(
                         .seal(
@@ -327,6 +351,7 @@ package struct WebSocketMachine: Sendable {
         case .pass(nil): break
         }
         environment.tally.add(.sentDevice)
+        guard !protects || !enqueue(ticket, nil, &actions) else { return }
         sending[ticket] = nil
         ready(ticket)
     }
@@ -342,7 +367,7 @@ package struct WebSocketMachine: Sendable {
         }
     }
 
-    private mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
+    mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
         let text = sending.removeValue(forKey: ticket)
         let refused = toBackend.first { $0.ticket == ticket }?.message.flatMap { try? JSONDocument($0.bytes) }
         settle(ticket, in: \.toBackend, nil)
@@ -365,6 +390,14 @@ package struct WebSocketMachine: Sendable {
     /// Appends a refusal about a message that was accepted before.
     private mutating func notify(_ no: ExchangeRefusal, about localID: String?) {
         give(environment.mapping.refusal.frame(no, words: no.words(nil, environment.texts), localID: localID))
+    }
+
+    /// The refusal of a message that was queued, in the backend's form. It is counted.
+    func refusal(_ no: ExchangeRefusal, of text: QueuedText) -> String {
+        environment.tally.add(no)
+        let form = environment.mapping.refusal
+        let frame = form.frame(no, words: no.words(text.recipient, environment.texts), localID: text.localID)
+        return form.replyTo?.put(try? JSONDocument(text.request), into: frame) ?? frame
     }
 
     /// Appends a message of the gateway's own to those for the client.

@@ -110,6 +110,13 @@ extension MessageShape {
             || also.contains { $0.firstMember == name }
     }
 
+    /// Whether a value of the document is sealed with the text; false if the message is only a part of the document.
+    package func seals(_ path: JSONPath) -> Bool {
+        guard containers.memberNames == [], messages.memberNames == [], content == nil, let name = path.firstMember
+        else { return false }
+        return name == text.firstMember || mayHoldContent(in: name)
+    }
+
     /// Whether a member is sealed because ``kept`` does not name it.
     private func takesMember(_ name: String) -> Bool {
         guard let kept, !kept.contains(name) else { return false }

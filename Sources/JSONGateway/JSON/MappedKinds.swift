@@ -87,6 +87,7 @@ extension Mapping {
             frame.kinds = treatments.strictestFirst(frame.kinds)
             if let kind = frame.kinds.first { frame.label = treatments[kind].label(of: frame.label) }
             if frame.label != .content, frame.direction == .fromClient { frame.shapes = [] }
+            if frame.label != .content { frame.acknowledgement = nil }
             return frame
         }
         return mapping

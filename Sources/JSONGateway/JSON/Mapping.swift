@@ -332,12 +332,14 @@ package struct FrameRoute: Sendable, Equatable {
     package var login: FrameLogin?
     /// The kinds of content that such messages carry beside messages of people. The strictest treatment of them counts.
     package var kinds: [ContentKind]
+    /// The backend's answer to such messages; nil if it has none, or none that can be told from those to others.
+    package var acknowledgement: Acknowledgement?
 
     package init(
         direction: FrameRoute.Direction, when: JSONPath?, label: Mapping.Label, shapes: [MessageShape] = [],
-        login: FrameLogin? = nil, kinds: [ContentKind] = []
+        login: FrameLogin? = nil, kinds: [ContentKind] = [], acknowledgement: Acknowledgement? = nil
     ) {
-        self.kinds = kinds
+        (self.kinds, self.acknowledgement) = (kinds, acknowledgement)
         (self.direction, self.when, self.label, self.shapes) = (direction, when, label, shapes)
         self.login = login
     }

@@ -17,6 +17,8 @@ package final class WriteTables: Sendable {
     package let traces: WriteTraces
     /// Clients that are notified of messages whose writes were answered at once.
     package let sockets = SocketListeners()
+    /// Connections over which queued WebSocket messages are sent.
+    package let carriers = SocketWrites()
     package let files = SealedFiles()
 
     /// - Parameter opened: the traces in which the participants record openings.

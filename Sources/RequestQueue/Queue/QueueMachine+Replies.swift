@@ -116,7 +116,8 @@ extension QueueMachine {
             host.breaker.withdrew(now: now.uptime)
         case .failure(.network(let failure), _, _, _):
             // Without a network no host can be reached, which says nothing about this one.
-            if failure.kind == .unreachable, isReachable, failure != .notConnectedToInternet {
+            let isHere = failure == .notConnectedToInternet || failure == .noOpenConnection
+            if failure.kind == .unreachable, isReachable, !isHere {
                 host.breaker.failed(now: now.uptime)
             } else {
                 host.breaker.withdrew(now: now.uptime)

@@ -324,6 +324,16 @@ public struct QueueMachine: Sendable {
         }
     }
 
+    /// Sends the requests of a tenant at once that have failed because no connection to their host was open.
+    public mutating func connected(host: String, tenant: String, now: QueueTime) {
+        guard let host = hosts[host] else { return }
+        for entry in live(of: tenant)
+        where entry.host === host && entry.waitsForNetwork && entry.request.state == .pending {
+            entry.notBefore = min(entry.notBefore, now.uptime)
+            wake(entry.lane)
+        }
+    }
+
     /// Keeps outcomes for handlers from now on.
     public mutating func keepOutcomes() { (settings.keepsOutcomes, settings.deliversOutcomes) = (true, true) }
 

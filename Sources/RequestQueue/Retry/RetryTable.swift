@@ -40,12 +40,14 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
     case noFreeConnection = 10
     /// The host's certificate is not accepted.
     case certificateRefused = 11
+    /// The request goes over a connection that others open, and none is open. Nothing was sent.
+    case noOpenConnection = 12
 
     /// What the failure means for the request.
     public var kind: FailureKind {
         switch self {
         case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection, .secureConnectionFailed,
-            .certificateRefused:
+            .certificateRefused, .noOpenConnection:
             .unreachable
         case .networkConnectionLost, .badServerResponse: .interrupted
         case .timedOut: .timedOut
@@ -69,6 +71,7 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
         case .noFreeConnection: "it waited for a free connection and was not sent"
         case .certificateRefused:
             "the certificate of the host is not accepted: it has expired, is for another name, or is not signed by a known authority"
+        case .noOpenConnection: "there is no open connection to send it over"
         }
     }
 }

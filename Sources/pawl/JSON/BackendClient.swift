@@ -20,9 +20,11 @@ struct BackendClient: APIClient {
     private let refusal: @Sendable () -> RefusalForm
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 
-    init(host: String, sender: UpstreamSender, refusal: @escaping @Sendable () -> RefusalForm) {
+    init(
+        host: String, sender: UpstreamSender, carriers: SocketWrites, refusal: @escaping @Sendable () -> RefusalForm
+    ) {
         (self.host, self.refusal) = (host, refusal)
-        networkClient = BackendNetwork(host: host, sender: sender)
+        networkClient = BackendNetwork(host: host, sender: sender, carriers: carriers)
     }
 
     /// Leaves out `Set-Cookie`: a cookie may be a credential.
@@ -66,8 +68,11 @@ struct BackendNetwork: NetworkClient {
     /// The beginning of all URLs.
     let host: String
     let sender: UpstreamSender
+    /// The WebSocket connections of accounts.
+    let carriers: SocketWrites
 
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
+        if request.url.hasPrefix(SocketWrites.hostPrefix) { return try await sendOverWebSocket(request) }
         guard request.url.hasPrefix(host) else { throw .badURL }
         var fields: [HeaderFields.Field] = []
         fields.reserveCapacity(request.headers.count + 2)
@@ -85,6 +90,38 @@ struct BackendNetwork: NetworkClient {
                 body: Array(answer.body.readableBytesView), isCut: answer.isCut)
         } catch {
             throw Self.failure(error)
+        }
+    }
+
+    /// The statuses that stand for the answers of a backend over a WebSocket. RFC 9110 sections 15.3.1 and 15.5.1.
+    private static let (accepted, rejected) = (200, 400)
+
+    /// Sends a message over a WebSocket of its account.
+    private func sendOverWebSocket(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
+        guard let field = request.header(SocketWrites.field), let parts = SocketWrites.parse(field) else {
+            throw .badURL
+        }
+        let promise = sender.eventLoop.makePromise(of: SocketWrite.End.self)
+        let write = SocketWrite(token: parts.token, bytes: ByteBuffer(bytes: request.body)) { promise.succeed($0) }
+        let timeout = sender.eventLoop.scheduleTask(in: .milliseconds(request.timeoutInterval)) {
+            _ = write.end(.timedOut)
+        }
+        defer { timeout.cancel() }
+        carriers.send(write, of: parts.account, preferring: parts.connection)
+        let end = await withTaskCancellationHandler {
+            (try? await promise.futureResult.get()) ?? .lost
+        } onCancel: {
+            write.end(.cancelled)
+        }
+        switch end {
+        case .answered(let verdict, let bytes):
+            return NetworkResponse(
+                status: verdict == .accepted ? Self.accepted : Self.rejected, body: Array(bytes.readableBytesView))
+        case .unsent: throw .noOpenConnection
+        case .busy: throw .noFreeConnection
+        case .lost: throw .networkConnectionLost
+        case .timedOut: throw .timedOut
+        case .cancelled: throw .cancelled
         }
     }
 

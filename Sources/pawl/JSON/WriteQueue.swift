@@ -30,7 +30,9 @@ final class WriteQueue: Sendable {
         tables = environment.writes
         let tables = environment.writes
         queue = APIClientQueue(
-            client: BackendClient(host: host, sender: sender) { environment.mapping.refusal },
+            client: BackendClient(host: host, sender: sender, carriers: tables.carriers) {
+                environment.mapping.refusal
+            },
             store: store, driver: driver, credentials: credentials, keepsOutcomes: true, deliversOutcomes: false
         ) { event in
             switch event {
@@ -52,6 +54,18 @@ final class WriteQueue: Sendable {
             case .appended, .ended, .reachable, .backgroundTimeEnded, .store, .missed: break
             }
         }
+        tables.carriers.notify { Self.resume($0, submit) }
+    }
+
+    /// Resumes the writes that wait for a WebSocket of their account.
+    private static func resume(_ account: AccountID, _ submit: @Sendable ([JSONJob]) -> Void) {
+        submit([
+            .queue { machine, now in
+                machine.connected(
+                    host: SocketWrites.host(of: account.text), tenant: account.text, now: now)
+                return nil
+            }
+        ])
     }
 
     /// Resumes the writes that wait for a login of an account.
@@ -80,7 +94,8 @@ final class WriteQueue: Sendable {
     ///
     /// - Parameter waiter: is notified of the outcome; nil if the client is answered before.
     func enqueue(_ connection: ConnectionID, _ write: QueuedWrite, _ waiter: WriteWaiter?) {
-        let mark = show(write.credential, cookies: write.cookies, by: write.account)
+        // The cookies of a WebSocket are those of its first request.
+        let mark = show(write.credential, cookies: write.frame == nil ? write.cookies : nil, by: write.account)
         let token = queue.makeToken()
         tables.waiters.expect(token, waiter)
         submit([.write(WriteJob(connection: connection, token: token, write: write, mark: mark))])
