@@ -47,7 +47,7 @@ import Testing
         world.backend = { _ in .network(.noOpenConnection) }
         var config = post("/a")
         config.host = "socket"
-        let tokens = try ["one", "two"].map { try world.append(config, tenant: $0) }
+        let tokens = try ["one", "two"].map { try world.append(NewRequest(config, tenant: $0)) }
         for _ in 0..<10 { world.run(400_000) }
         let attempts = world.sent.count
         #expect(try attempts >= 20 && tokens.allSatisfy { try world.state($0) == .pending })
