@@ -5,7 +5,7 @@ import Testing
 @testable import MappingFile
 
 /// What routes of files say about names and thumbnails.
-@Suite struct FileGrammarTests {
+@Suite struct FileNameGrammarTests {
     private static let whole = """
         name: other
         account: {credential: header A, ask: GET /me, name: id}
