@@ -123,7 +123,8 @@ extension MappingReader {
         if !kinds.isEmpty, ![.content, .control, .passthrough, .history, .sync].contains(words.label) {
             wrong(
                 place, tree.line,
-                "has a `kind` and is `\(words.label.rawValue)`; expected content, control, passthrough, history or sync")
+                "has a `kind` and is `\(words.label.rawValue)`; expected content, control, passthrough, history or sync"
+            )
         }
         if !parts.isEmpty, words.label != .passthrough {
             wrong(place, tree.line, "has `kinds` and is `\(words.label.rawValue)`; expected `passthrough`")

@@ -42,7 +42,8 @@ import Testing
         let expected = [":a 001 b :hello", ":a 002 b :w\u{f6}rld", "PING :x"]
         for cut in 0...bytes.count {
             var lines = WebSocketLines(.text)
-            let messages = lines.messages(ByteBuffer(bytes: bytes[..<cut])) + lines.messages(ByteBuffer(bytes: bytes[cut...]))
+            let first = lines.messages(ByteBuffer(bytes: bytes[..<cut]))
+            let messages = first + lines.messages(ByteBuffer(bytes: bytes[cut...]))
             #expect(messages.map { String(buffer: $0) } == expected, "cut at \(cut)")
         }
         var lines = WebSocketLines(.text)

@@ -153,7 +153,7 @@ import Testing
     }
 
     /// A treatment that a mapping cannot follow is refused, not ignored.
-    @Test(arguments: [("zulip", ContentKind.topics), ("rocketchat", .polls), ("generic", .keywords)])
+    @Test(arguments: [("zulip", ContentKind.topics), ("rocketchat", .keywords), ("generic", .keywords)])
     func aKindWithoutARequestIsReported(_ name: String, _ kind: ContentKind) {
         #expect(throws: ConfigurationError.self) { try Self.read(name, kind, .refuse) }
     }

@@ -48,7 +48,8 @@ struct DocumentTests {
         #expect(!text.isEmpty)
         // Where the property is called otherwise than the key.
         let properties = [
-            "websocket.origins": "webSocketOrigins", "tls.certificate": "identity.certificate", "tls.key": "identity.key",
+            "websocket.origins": "webSocketOrigins",
+            "tls.certificate": "identity.certificate", "tls.key": "identity.key",
             "accept.trusted": "accept.trusts(", "accept.webirc_password_file": "webircPassword",
             "upstream.webirc_password_file": "webircPassword", "upstream.tls.ca": "authorities",
             "push.secret_file": "configuration.secret", "push.ca": "configuration.authorities",

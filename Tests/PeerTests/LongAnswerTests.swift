@@ -44,46 +44,4 @@ import Testing
         #expect(
             try lab.bob.client.request("GET", "/conversations/\(Self.c)/messages?limit=1").text.contains("sealed now"))
     }
-
-    /// Clients that leave their requests unfinished fill the memory for collected bodies, and others are told so.
-    @Test func aClientWithoutRoomIsTold() throws {
-        let lab = try GenericLab(
-            policy: "hosted",
-            environment: ["PAWL_LIMITS_ANSWER_BYTES": "1000000", "PAWL_LIMITS_COLLECTED_BYTES": "1048576"])
-        defer { lab.stop() }
-        let text = String(repeating: "0123456789", count: 2_800)
-        #expect(try lab.alice.tryPosting(text, in: Self.c, id: "first").status == 201)
-        let unfinished = try (0..<4).map { _ in
-            let client = WebClient(port: lab.gateway.port)
-            let fields = lab.alice.client.headers.map { "\($0.0): \($0.1)\r\n" }.joined()
-            try client.send(
-                "POST /conversations/\(Self.c)/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\(fields)"
-                    + "Content-Length: 262000\r\n\r\n")
-            try client.send(Array(repeating: UInt8(ascii: " "), count: 257_000))
-            return client
-        }
-        var number = 0
-        var refused: WebAnswer?
-        try eventually("there is no room") {
-            number += 1
-            let answer = try lab.bob.tryPosting(text, in: Self.c, id: "more-\(number)")
-            if answer.status == 503 { refused = answer }
-            return refused != nil
-        }
-        #expect(refused?.header("Retry-After") == "5" && refused?.json["error"] == "pawl_no_room")
-        #expect(refused?.json["message"].string?.contains("Try again in a few seconds") == true)
-        // A small one has its place.
-        #expect(try lab.bob.tryPosting("small", in: Self.c, id: "small").status == 201)
-        let socket = try lab.bob.socket()
-        try? socket.send([
-            "type": "send", "conversation": .string(Self.c), "id": "framed",
-            "text": .string(String(repeating: text, count: 7)),
-        ])
-        #expect(try socket.expectEnd() == 1013)
-        for client in unfinished { client.hangUp() }
-        try eventually("there is room again") {
-            number += 1
-            return try lab.bob.tryPosting(text, in: Self.c, id: "later-\(number)").status == 201
-        }
-    }
 }

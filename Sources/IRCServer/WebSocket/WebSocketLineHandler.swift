@@ -22,7 +22,9 @@ final class WebSocketLineHandler: ChannelDuplexHandler {
         switch frame.opcode {
         case .text, .binary:
             do throws(WebSocketLineFault) {
-                guard let line = try WebSocketLines.line(frame.unmaskedData, isText: frame.opcode == .text) else { return }
+                guard let line = try WebSocketLines.line(frame.unmaskedData, isText: frame.opcode == .text) else {
+                    return
+                }
                 context.fireChannelRead(wrapInboundOut(line))
             } catch {
                 end(context, code: error.rawValue)

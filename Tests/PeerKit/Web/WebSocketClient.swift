@@ -115,7 +115,9 @@ package final class WebSocketClient {
                 let line = lines.removeFirst()
                 if line.bytes.indices.contains(where: { line.bytes[$0...].starts(with: part) }) { return line }
             }
-            if let closeCode { throw PeerError("closed with \(closeCode), no \(String(decoding: part, as: UTF8.self))") }
+            if let closeCode {
+                throw PeerError("closed with \(closeCode), no \(String(decoding: part, as: UTF8.self))")
+            }
             try readFrame(.milliseconds(Int64(deadline.milliseconds)))
         }
     }
