@@ -45,6 +45,8 @@ package struct IRCSettings: Sendable {
     package var fragments = FragmentAssembler.Limits()
     /// Ours: lines of one client that may wait for a commit or for the backend before it is no longer read.
     package var heldLines: Int
+    /// The messages of one account that may wait for the backend; further ones are refused.
+    package var pendingRequests: Int
     /// How long a client stays connected during an outage of the backend, in milliseconds.
     package var outagePatience: Int64
     /// Whether the gateway sends clients a CTCP VERSION request when they register.
@@ -53,10 +55,12 @@ package struct IRCSettings: Sendable {
     package var marks: ProtectionMarks
 
     package init(
-        network: String, heldLines: Int, outagePatience: Int64, asksForVersion: Bool, marks: ProtectionMarks
+        network: String, heldLines: Int, pendingRequests: Int, outagePatience: Int64, asksForVersion: Bool,
+        marks: ProtectionMarks
     ) {
         self.network = network
         self.heldLines = heldLines
+        self.pendingRequests = pendingRequests
         self.outagePatience = outagePatience
         self.asksForVersion = asksForVersion
         self.marks = marks

@@ -1,5 +1,6 @@
 // The people behind this gateway now, by nick. Shared by all connections.
 
+import DequeModule
 package import Envelope
 package import Protection
 import RequestQueue
@@ -40,12 +41,23 @@ package final class Roster: Sendable {
     package static let memory: Int64 = 60_000_000_000
     /// Ours: maximum number of nicks with former owners, so that nick changes cannot fill memory.
     package static let formerLimit = 20_000
+    /// Ours: how many accounts without a login keep their last nick for reports after they have left.
+    package static let leftLimit = 10_000
 
     private struct State {
         var byNick: [ExactText: RosterEntry] = [:]
         var byAccount: [AccountID: [ConnectionID: String]] = [:]
         package var connections: [ConnectionID: String] = [:]
         var former: [ExactText: [(account: AccountID, until: Int64)]] = [:]
+        /// The last nicks of accounts without a login that have left, and these accounts, the oldest first.
+        var left: [AccountID: String] = [:]
+        var leftOrder: Deque<AccountID> = []
+
+        mutating func noteLeft(_ entry: RosterEntry) {
+            guard !entry.account.isVerified else { return }
+            if left.updateValue(entry.nick, forKey: entry.account) == nil { leftOrder.append(entry.account) }
+            if leftOrder.count > Roster.leftLimit { left[leftOrder.removeFirst()] = nil }
+        }
 
         package func entries(of account: AccountID) -> [RosterEntry] {
             (byAccount[account] ?? [:]).values.compactMap { byNick[$0] }
@@ -54,6 +66,7 @@ package final class Roster: Sendable {
         package mutating func remove(connection: ConnectionID, now: Int64) {
             guard let nick = connections.removeValue(forKey: connection), let entry = byNick.removeValue(forKey: nick)
             else { return }
+            noteLeft(entry)
             byAccount[entry.account]?[connection] = nil
             if byAccount[entry.account]?.isEmpty == true { byAccount[entry.account] = nil }
             if former.count >= Roster.formerLimit { former = former.filter { $0.value.contains { $0.until > now } } }
@@ -96,6 +109,9 @@ package final class Roster: Sendable {
             return nicks
         }
     }
+
+    /// The last nick of an account without a login that has left; nil if it is not known any more.
+    package func nickOfLeft(_ account: AccountID) -> String? { state.withLock { $0.left[account] } }
 
     /// The connections of an account.
     package func connections(of account: AccountID) -> [ConnectionID] {

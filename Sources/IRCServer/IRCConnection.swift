@@ -245,6 +245,8 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     package func upstreamReadComplete() {
         flush()
+        // The backend may have answered what the client had to wait for.
+        readDownstream()
         readUpstream()
         endIfDone()
     }
@@ -298,7 +300,9 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     /// Reads the client if the backend can accept more.
     func readDownstream() {
-        guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !machine.isCongested else { return }
+        guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !machine.isCongested(at: services.clock()) else {
+            return
+        }
         guard upstream?.isWritable ?? machine.isSuspended else { return }
         downstream.read()
     }

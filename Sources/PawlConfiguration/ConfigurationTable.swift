@@ -271,7 +271,8 @@ extension ConfigurationKey {
     static let askVersion = ConfigurationKey(
         "detection.ask_version", .flag, standard: .one("false"),
         reason: "Asks each client for its software with CTCP VERSION, for the listing of what blocks the migration. "
-            + "Off by default: people see the request, and observing should change nothing."
+            + "Off by default: people see the request, and observing should change nothing. Without it the software "
+            + "is known of clients that name it by themselves."
     ) { one($0.detection.askVersion) }
 
     private static let people = [
@@ -353,7 +354,8 @@ extension ConfigurationKey {
     static let limitPending = ConfigurationKey(
         "limits.pending_requests_per_account", .whole(1...65536), standard: .one("256"), effect: .restart,
         reason: "The number of messages of one account that may wait for the backend: about four minutes at one line "
-            + "per second. Further messages are refused with a notice, so that one account cannot fill the store."
+            + "per second. On IRC a client with a quarter of them under way is not read until fewer are. Further "
+            + "messages are refused with a notice, so that one account cannot fill the store."
     ) { one($0.limits.pendingRequestsPerAccount) }
 
     static let limitRequestAge = ConfigurationKey(

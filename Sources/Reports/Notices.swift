@@ -292,6 +292,11 @@ package enum Notices {
             + "\(count == 1 ? "it" : "them") when you connect again."
     }
 
+    /// Sent to a client that had written faster than its messages could be sent.
+    package static let unreadAtStop =
+        "You have written faster than your messages can be sent, and the gateway was stopped before it had read all of "
+        + "them. Messages that no notice counts were not sent either."
+
     private static func messages(_ count: Int) -> String { count == 1 ? "1 message" : "\(count) messages" }
 
     /// The cause of a request that ended with its connection, for reports.

@@ -69,7 +69,8 @@ final class World {
         front = behind
         nextID = 1 + 1000 * Int(seed)
         var irc = IRCSettings(
-            network: "lab", heldLines: 512, outagePatience: 900_000, asksForVersion: false, marks: .text)
+            network: "lab", heldLines: 512, pendingRequests: 256, outagePatience: 900_000, asksForVersion: false,
+            marks: .text)
         settings(&irc)
         let store = store ?? InMemoryStore(sidecar ? .single : .shared)
         self.store = store

@@ -19,7 +19,8 @@ import Testing
     private static func services(backend: Int) -> ConnectionServices {
         let environment = IRCEnvironment(
             settings: IRCSettings(
-                network: "lab", heldLines: 512, outagePatience: 900_000, asksForVersion: false, marks: .text),
+                network: "lab", heldLines: 512, pendingRequests: 256, outagePatience: 900_000, asksForVersion: false,
+                marks: .text),
             policies: PolicyTable(PolicySnapshot(everyone: .observe)), role: .front(DirectoryCache()))
         return ConnectionServices(
             environment: environment, submit: { _ in }, register: { _, _ in }, unregister: { _ in },

@@ -31,6 +31,23 @@ import Testing
         }
     }
 
+    /// More than may wait at one time: the client is slowed, and no line is refused.
+    @Test(arguments: Backend.allCases) func aLongPasteArrivesWhole(_ backend: Backend) throws {
+        let lab = try Lab(
+            try backend.start(), policy: "hosted", paced: true,
+            environment: ["PAWL_UPSTREAM_FLOOD_LINES_PER_SECOND": "200"])
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        let bob = try lab.person("bob")
+        let texts = (1...400).map { "pasted \($0)" }
+        alice.sendRaw(Array(texts.map { "PRIVMSG bob :\($0)\r\n" }.joined().utf8))
+        for text in texts {
+            let line = try bob.expect(text, timeout: .seconds(300)) { $0.command == "PRIVMSG" }
+            #expect(line.body == text)
+        }
+        #expect(try alice.synchronize().allSatisfy { $0.command != "531" })
+    }
+
     /// Below `hosted` the gateway adds no pace of its own: the server's is enough.
     @Test func aBurstUnderObserveIsTheBackendsBusiness() throws {
         // At this pace it would take eight minutes.

@@ -12,6 +12,7 @@ extension IRCConnectionMachine {
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
         if line.key.isText || line.key == .tagmsg { return message(line, raw, now, out) }
+        guessSoftware(line, now, out)
         let demanded = commandPolicy(line)
         let isRefused = demanded.demandsProtection && refuses(line, demanded)
         // A refused command changes nothing that could be repeated, and a refused QUIT ends nothing.
@@ -27,7 +28,10 @@ extension IRCConnectionMachine {
         default: break
         }
         if isRegistered, !role.isSidecar { observe(line, now, out) }
-        guard demanded.demandsProtection else { return forward(raw, now, out) }
+        guard demanded.demandsProtection else {
+            if IRCRouteTable.client(line.key)?.hosted == .secret { environment.tally.add(.sentExempt) }
+            return forward(raw, now, out)
+        }
         guarded(line, raw, demanded, now, out)
     }
 

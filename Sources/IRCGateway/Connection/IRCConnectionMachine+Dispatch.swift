@@ -121,7 +121,8 @@ extension IRCConnectionMachine {
             guard outbound.spend(512, now: now.monotonic) else { return wait(request) }
             if request.next == 0 {
                 environment.requests.traces.note(.sent, of: request.request.id, at: now.wall)
-                outbound.outstanding.begin(.init(outbound: request, target: folded, isLabelled: isLabelled))
+                outbound.outstanding.begin(
+                    .init(outbound: request, target: folded, isLabelled: isLabelled, at: now.monotonic))
             }
             write(request.request, request.next, target: target, isLabelled: isLabelled, out)
             request.next += 1

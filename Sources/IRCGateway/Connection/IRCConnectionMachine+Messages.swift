@@ -94,17 +94,20 @@ extension IRCConnectionMachine {
         let written = line.slice(targets)
         let text = line.parameter(1).map { line.slice($0).readableBytesView } ?? ByteBuffer().readableBytesView
         let isCTCP = text.first == 0x01
-        if !isCTCP, observations.repeats(written, now: now.monotonic) {
-            environment.tally.add(.sentPlaintext)
+        if !isCTCP, let repeated = observations.repeats(written, now: now.monotonic) {
+            environment.tally.add(repeated == .exempt ? .sentExempt : .sentPlaintext)
             return
         }
         defer { if !isCTCP { observations.remember(written, now: now.monotonic) } }
         for name in line.names(0) {
-            environment.tally.add(.sentPlaintext)
-            switch recipient(name, now) {
-            case .known(let recipient): note(recipient, name, text, now)
-            case .unknownService: note(.exempt, name, text, now)
-            }
+            // Nothing depends on it yet, so the server is not asked who has the nick.
+            let recipient: Recipient =
+                switch recipient(name, now) {
+                case .known(let recipient): recipient
+                case .unknownService: .exempt
+                }
+            note(recipient, name, text, now)
+            environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
         }
         if observations.isFull { flushObservations(now, out, force: true) }
         scheduleWake(now, out)
@@ -309,6 +312,12 @@ extension IRCConnectionMachine {
             identity.learnSoftware(line.slice(span).readableBytesView)
         else { return }
         if isRegistered { recordEvidence(now, out, registrations: 0) }
+    }
+
+    /// Stores the client's software if a line names it.
+    func guessSoftware(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
+        guard !role.isSidecar, identity.guessSoftware(line), isRegistered else { return }
+        recordEvidence(now, out, registrations: 0)
     }
 
     private func note(_ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>, _ now: Timestamp) {

@@ -52,6 +52,7 @@ extension IRCConnectionMachine {
         if let ticket = capabilities.release() { outbound.resolve(ticket, with: []) }
         takeBack(out)
         notify(Notices.backendUnreachable, out)
+        resumeClient(now, out)
     }
 
     /// Returns unfinished requests to the vault. Those of senders without a login fail.

@@ -12,7 +12,7 @@ extension IRCConnectionMachine {
     /// Whether nothing of this connection is in progress that would finish within a short time.
     package var isSettled: Bool {
         guard isRegistered, phase.isOpen else { return true }
-        return outbound.isSettled && inbound.isEmpty
+        return outbound.isSettled && inbound.isEmpty && lines.backlog == nil
     }
 
     /// Sends a PING; its answer shows that the backend has delivered everything for this connection.
@@ -50,6 +50,12 @@ extension IRCConnectionMachine {
             case .line(let raw): for target in targets(of: raw) { counts[target, default: (0, 0, 0)].lost += 1 }
             }
         }
+        let wasAhead = lines.backlog != nil
+        var rest = lines.takeBacklog()
+        while let piece = lines.downstream.next(&rest) {
+            guard case .line(let raw, _) = piece else { continue }
+            for target in targets(of: raw) { counts[target, default: (0, 0, 0)].lost += 1 }
+        }
         for request in unsent.held { note(request.request, isSent: false) }
         for request in unsent.unacknowledged
         where !isCounted.contains(request.request.id) && request.body?.kind != .control {
@@ -66,6 +72,7 @@ extension IRCConnectionMachine {
             if count.doubtful > 0 { notify(Notices.perhapsSentAtStop(count.doubtful, target: target.text), out) }
             if count.waiting > 0 { notify(Notices.keptAtStop(count.waiting, target: target.text), out) }
         }
+        if wasAhead { notify(Notices.unreadAtStop, out) }
     }
 
     /// Whether a request is sent after the next start: the backend vouches for both accounts. Always in a sidecar.

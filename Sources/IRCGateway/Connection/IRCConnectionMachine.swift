@@ -74,7 +74,7 @@ package final class IRCConnectionMachine {
     /// Bytes from the client.
     package func fromDownstream(_ bytes: ByteBuffer, at now: Timestamp, _ out: MachineOutput) {
         renewPolicy(now, out)
-        var chunk = bytes
+        var chunk = lines.takeBacklog(bytes)
         if !policy.takesPart {
             out.upstream.writeImmutableBuffer(chunk)
             guard !lines.isOpaque else { return }
@@ -83,16 +83,52 @@ package final class IRCConnectionMachine {
             }
             return
         }
-        while let piece = lines.downstream.next(&chunk) {
+        clientLines(chunk, now, out)
+        pump(now, out)
+    }
+
+    /// Handles lines of the client, as long as not too many of its own messages wait. The others are kept.
+    private func clientLines(_ bytes: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        var chunk = bytes
+        while !isAhead(now), let piece = lines.downstream.next(&chunk) {
             switch piece {
             case .line(let raw, let content): clientLine(raw, content, now, out)
             case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
             }
             // An attacker in the network could have added cleartext after STARTTLS: the rest of the chunk is dropped.
-            guard !out.startsTLS else { break }
+            guard !out.startsTLS else { return }
+        }
+        if chunk.readableBytes > 0 { lines.backlog = chunk }
+        // An answer that never comes wakes nothing.
+        if isAhead(now) { out.wake(at: now.monotonic + Self.answerInterval) }
+    }
+
+    /// Handles lines of the client that had to wait.
+    func resumeClient(_ now: Timestamp, _ out: MachineOutput) {
+        guard !isAhead(now) else { return out.wake(at: now.monotonic + Self.answerInterval) }
+        guard lines.backlog != nil else { return }
+        if policy.takesPart {
+            clientLines(lines.takeBacklog(), now, out)
+        } else {
+            out.upstream.writeImmutableBuffer(lines.takeBacklog())
         }
         pump(now, out)
+        scheduleWake(now, out)
     }
+
+    /// Whether so many of the client's messages are under way that it has to wait for them.
+    ///
+    /// It is slowed long before the vault refuses a message, because waiting helps. In an outage waiting does not help,
+    /// so that the client is read, and the vault refuses what is too much. Unpaced, more may be under way, because they
+    /// end at once.
+    private func isAhead(_ now: Timestamp) -> Bool {
+        guard !phase.isSuspended else { return false }
+        return outbound.hasUnderWay(
+            max(settings.pendingRequests / (outbound.isUnlimited ? 2 : 4), 1), now: now.monotonic)
+    }
+
+    /// Ours: how often a client that waits for answers is looked at without one, in nanoseconds.
+    private static let answerInterval: Int64 = 1_000_000_000
 
     /// Bytes from the backend.
     package func fromUpstream(_ bytes: ByteBuffer, at now: Timestamp, _ out: MachineOutput) {
@@ -118,6 +154,7 @@ package final class IRCConnectionMachine {
             }
         }
         pump(now, out)
+        resumeClient(now, out)
         flushInbound(now, out)
     }
 
@@ -146,6 +183,7 @@ package final class IRCConnectionMachine {
             answered(reply, sidecar, now, out)
         }
         pump(now, out)
+        resumeClient(now, out)
         flushInbound(now, out)
     }
 
@@ -179,6 +217,7 @@ package final class IRCConnectionMachine {
         }
         flushObservations(now, out, force: false)
         pump(now, out)
+        resumeClient(now, out)
         flushInbound(now, out)
         scheduleWake(now, out)
     }
@@ -211,10 +250,12 @@ package final class IRCConnectionMachine {
     package var hasPendingDeliveries: Bool { !inbound.isEmpty }
 
     /// Whether lines for the backend still wait.
-    package var hasPendingLines: Bool { !outbound.isEmpty }
+    package var hasPendingLines: Bool { !outbound.isEmpty || lines.backlog != nil }
 
     /// Whether so many lines wait that the client should not be read.
-    package var isCongested: Bool { outbound.count >= settings.heldLines }
+    package func isCongested(at now: Timestamp) -> Bool {
+        lines.backlog != nil || isAhead(now) || outbound.count >= settings.heldLines
+    }
 
     /// Whether so many lines wait that the backend should not be read.
     package var isDeliveryCongested: Bool { inbound.count >= settings.heldLines }

@@ -30,8 +30,10 @@ struct ConnectionIdentity {
     private(set) var support = ServerSupport()
     /// The longest source of this connection in a line of the backend, in bytes.
     private var sourceLength = 0
-    /// The client's software, from its reply to CTCP VERSION; empty if unknown.
+    /// The client's software, from its reply to CTCP VERSION or from other lines that name it; empty if unknown.
     private(set) var software = ""
+    /// Whether the software is from a reply to CTCP VERSION.
+    private var hasAnsweredVersion = false
 
     /// - Parameter account: the account before a login.
     init(id: ConnectionID, account: AccountID) { (self.id, self.account) = (id, account) }
@@ -123,9 +125,41 @@ struct ConnectionIdentity {
     ///
     /// - Returns: whether the text is the first such reply.
     mutating func learnSoftware(_ text: some Collection<UInt8>) -> Bool {
-        guard software.isEmpty, CTCP(text) == .other("VERSION"), text.count > 9 else { return false }
-        let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
-        software = String(decoding: words, as: UTF8.self)
+        guard !hasAnsweredVersion, CTCP(text) == .other("VERSION"), text.count > 9 else { return false }
+        software = Self.printable(text.dropFirst(9).prefix { $0 != 0x01 })
+        hasAnsweredVersion = true
         return true
+    }
+
+    /// Beginnings of the names that clients register with, and of the reasons with which they quit, by default.
+    private static let signatures = [
+        "AdiIRC", "Colloquy", "IRCCloud", "KVIrc ", "Konversation ", "Limnoria ", "Palaver", "Quassel ", "Textual IRC",
+        "The Lounge", "WeeChat ", "ZNC ", "https://quassel-irc.org",
+    ]
+
+    /// Stores the client's software from a line in which it names itself: USER, QUIT, or a PING to measure lag.
+    ///
+    /// - Returns: whether it was unknown before.
+    mutating func guessSoftware(_ line: IRCLine) -> Bool {
+        guard software.isEmpty else { return false }
+        switch line.key {
+        case .ping:
+            // XChat, which HexChat continues, has the same.
+            guard let token = line.text(0), token.hasPrefix("LAG"), token.count > 3,
+                token.dropFirst(3).allSatisfy(\.isNumber)
+            else { return false }
+            software = "HexChat"
+        case .user, .quit:
+            guard let text = line.text(line.key == .user ? 3 : 0),
+                Self.signatures.contains(where: text.hasPrefix)
+            else { return false }
+            software = Self.printable(text.utf8)
+        default: return false
+        }
+        return true
+    }
+
+    private static func printable(_ text: some Sequence<UInt8>) -> String {
+        String(decoding: text.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }, as: UTF8.self)
     }
 }

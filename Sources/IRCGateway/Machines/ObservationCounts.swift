@@ -34,11 +34,11 @@ package struct ObservationCounts: Sendable {
 
     /// Counts another message to the last target without a lookup; for one second.
     ///
-    /// - Returns: whether it was counted; false if the target is another one.
-    package mutating func repeats(_ written: ByteBuffer, now: Int64) -> Bool {
-        guard let last, last.until > now, last.written == written, deadline != nil else { return false }
+    /// - Returns: what the target is; nil if the message was not counted, because the target is another one.
+    package mutating func repeats(_ written: ByteBuffer, now: Int64) -> ObservedRecipient? {
+        guard let last, last.until > now, last.written == written, deadline != nil else { return nil }
         self.last?.repeats += 1
-        return true
+        return last.key.recipient
     }
 
     /// Stores the last noted key for ``repeats(_:now:)``, if the line had one target.

@@ -56,6 +56,15 @@ struct OutboundLane {
     /// The number of entries in the lane and beside it.
     var count: Int { queue.count + held.count }
 
+    /// Ours: how long an answer of the backend is waited for before the client is read again, in nanoseconds.
+    private static let answerPatience: Int64 = 60_000_000_000
+
+    /// Whether at least so many entries wait in the lane or for the backend's answer, without held ones.
+    func hasUnderWay(_ limit: Int, now: Int64) -> Bool {
+        guard queue.count + outstanding.count >= limit else { return false }
+        return queue.count + outstanding.count(since: now - Self.answerPatience) >= limit
+    }
+
     /// Whether everything is sent and acknowledged, except held requests.
     var isSettled: Bool { queue.isEmpty && seals.isEmpty && outstanding.isSettled }
 
@@ -240,13 +249,15 @@ struct OutstandingRequests: Sendable {
         /// The number of fragments whose echo has not arrived.
         var echoesMissing: Int
         var isLabelled: Bool
+        /// In nanoseconds of the monotonic clock.
+        let sentAt: Int64
         /// Whether the backend has refused it, and further answers to it may arrive.
         fileprivate(set) var failed = false
         /// Numerics that were forwarded once, so that further fragments do not repeat them.
         fileprivate var repliesShown: Set<Int> = []
 
-        init(outbound: OutboundRequest, target: String, isLabelled: Bool) {
-            (self.outbound, self.target, self.isLabelled) = (outbound, target, isLabelled)
+        init(outbound: OutboundRequest, target: String, isLabelled: Bool, at now: Int64) {
+            (self.outbound, self.target, self.isLabelled, sentAt) = (outbound, target, isLabelled, now)
             echoesMissing = outbound.request.bodies.count
         }
     }
@@ -259,6 +270,11 @@ struct OutstandingRequests: Sendable {
     private var awaitsLastPong = false
 
     var isEmpty: Bool { entries.isEmpty }
+
+    var count: Int { entries.count }
+
+    /// The number of requests that were sent at this time or later.
+    func count(since time: Int64) -> Int { entries.values.count { $0.sentAt >= time } }
 
     /// Whether no acknowledgement is awaited.
     var isSettled: Bool { !awaitsLastPong && entries.allSatisfy(\.value.failed) }

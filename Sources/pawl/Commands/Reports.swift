@@ -41,7 +41,11 @@ struct Users: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let evidence = try gateway.store.evidence(limit: 100_000)
-        let devices = Set(try gateway.store.load().devices.map(\.account.name))
+        // Rows of people without a login have their nick.
+        let devices = Set(
+            try gateway.store.load().devices.map { device in
+                device.account.isVerified ? device.account.name : gateway.displayName(device.account).lowercased()
+            })
         let capable = gateway.capableAccounts
         let sealing = gateway.front.sealingDevices
         let verified = Set(
@@ -93,14 +97,19 @@ struct Clients: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let capable = gateway.capableAccounts
-        let rows = Dictionary(grouping: try gateway.store.evidence(limit: 100_000), by: \.software)
-            .map { software, rows in
-                Row(
-                    software: software.isEmpty ? "(not known)" : software, people: Set(rows.map(\.name)).count,
-                    askedForCapability: Set(rows.filter(\.asked).map(\.name)).count,
-                    capable: Set(rows.filter(\.asked).map(\.name)).intersection(capable).count,
-                    lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0))
-            }.sorted { ($1.people, $0.software) < ($0.people, $1.software) }
+        let evidence = try gateway.store.evidence(limit: 100_000)
+        // Most clients name their software some time after they have come.
+        let known = Set(evidence.filter { !$0.software.isEmpty }.map(\.name))
+        let rows = Dictionary(
+            grouping: evidence.filter { !$0.software.isEmpty || !known.contains($0.name) }, by: \.software
+        )
+        .map { software, rows in
+            Row(
+                software: software.isEmpty ? "(not known)" : software, people: Set(rows.map(\.name)).count,
+                askedForCapability: Set(rows.filter(\.asked).map(\.name)).count,
+                capable: Set(rows.filter(\.asked).map(\.name)).intersection(capable).count,
+                lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0))
+        }.sorted { ($1.people, $0.software) < ($0.people, $1.software) }
         if common.json { return try .json(rows) }
         return .text(
             Table.text(

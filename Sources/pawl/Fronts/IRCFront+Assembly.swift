@@ -79,6 +79,7 @@ extension IRCFront {
     static func settings(_ configuration: PawlConfiguration, as role: Role, network: String) -> IRCSettings {
         var settings = IRCSettings(
             network: network, heldLines: configuration.limits.heldLines,
+            pendingRequests: configuration.limits.pendingRequestsPerAccount,
             outagePatience: configuration.upstream.outagePatience.milliseconds,
             asksForVersion: configuration.detection.askVersion, marks: ProtectionMarks(configuration.sidecar.marks))
         settings.exemptions = (configuration.services + configuration.bots).map { pattern in

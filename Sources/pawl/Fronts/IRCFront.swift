@@ -48,10 +48,11 @@ struct IRCFront: ChatFront, PlainListeners, WithoutMapping, WithoutObservations 
 
     var foldsCase: Bool { true }
 
-    /// For a connection without a login its nick.
+    /// For a connection without a login its nick, also after it has left.
     func displayName(_ account: AccountID) -> String {
         guard !account.isVerified else { return account.roomName ?? account.name }
-        return environment.roster.nicks(of: account).first ?? account.name
+        if let nick = environment.roster.nicks(of: account).first { return nick }
+        return environment.roster.nickOfLeft(account).map { "\($0) (left)" } ?? account.name
     }
 
     func names() -> any NameResolver { ConnectedNames(environment) }

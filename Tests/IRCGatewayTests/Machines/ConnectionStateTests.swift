@@ -248,7 +248,7 @@ import Testing
     @Test func aChangeIsReadOnceAndAppliedToTheAccount() {
         let policies = PolicyTable(PolicySnapshot(everyone: .observe))
         let settings = IRCSettings(
-            network: "net", heldLines: 1, outagePatience: 1, asksForVersion: false, marks: .off)
+            network: "net", heldLines: 1, pendingRequests: 1, outagePatience: 1, asksForVersion: false, marks: .off)
         let environment = IRCEnvironment(settings: settings, policies: policies, role: .sidecar(PeerCache()))
         var effective = EffectivePolicy(environment)
         let unchanged = effective.renew(environment)
@@ -265,7 +265,7 @@ import Testing
 
     @Test func noticesAreShownOnce() {
         let settings = IRCSettings(
-            network: "net", heldLines: 1, outagePatience: 1, asksForVersion: false, marks: .off)
+            network: "net", heldLines: 1, pendingRequests: 1, outagePatience: 1, asksForVersion: false, marks: .off)
         var effective = EffectivePolicy(
             IRCEnvironment(
                 settings: settings, policies: PolicyTable(PolicySnapshot(everyone: .observe)),

@@ -134,7 +134,7 @@ import Testing
         lane.append(.request(request(2)))
         lane.append(.line(ByteBuffer(string: "AWAY\r\n")))
         for id: UInt64 in [1, 4] {
-            lane.outstanding.begin(.init(outbound: request(id), target: "t\(id)", isLabelled: false))
+            lane.outstanding.begin(.init(outbound: request(id), target: "t\(id)", isLabelled: false, at: 0))
         }
         #expect(lane.outstanding.refused(4) == true)
         #expect(lane.takeBack().map(\.request.id) == [1, 2, 3])
@@ -159,7 +159,7 @@ import Testing
             id: id, account: "alice", peer: target, target: target, verb: "PRIVMSG",
             bodies: (0..<lines).map { Array("\(id) \($0)".utf8) }, acceptedAt: 1)
         let outbound = OutboundRequest(request: request, body: nil, clientLabel: nil)
-        requests.begin(.init(outbound: outbound, target: target, isLabelled: isLabelled))
+        requests.begin(.init(outbound: outbound, target: target, isLabelled: isLabelled, at: 0))
     }
 
     @Test mutating func aRequestIsCompleteWithTheEchoOfItsLastLine() {
