@@ -36,7 +36,7 @@ import Testing
         ("{label: upload, file_name: query name}", "{label: upload, thumbnail_of: GET /f}", "in a `download` only"),
         ("?of={room}'", "?of={rom}'", "holds a name in braces that"),
         ("'GET /files/{file}?of={room}'", "'POST /files/{file}'", "`thumbnail_of`"),
-        ("'GET /files/{file}?of={room}'", "/files/{file}", "`thumbnail_of`"),
+        ("'GET /files/{file}?of={room}'", "'/files/{file}'", "`thumbnail_of`"),
         ("'GET /files/{file}?of={room}'", "[GET /files]", "`thumbnail_of`"),
     ]) func mistakesAreReported(_ old: String, _ new: String, _ words: String) {
         #expect(Self.whole.contains(old))

@@ -115,7 +115,9 @@ import Testing
     @Test func aReceivedMessageIsNotSealedHere() throws {
         let page = MappingTrial.response(
             try shipped("generic"), RequestHead("GET", "/conversations/c1/messages"), ResponseHead(200),
-            ByteBuffer(string: #"{"messages":[{"message_id":"m1","sender":"al","text":"hello","role":"x"}]}"#))
+            ByteBuffer(
+                string:
+                    #"{"messages":[{"message_id":"m1","conversation":"c1","sender":"al","text":"hello","role":"x"}]}"#))
         #expect(page.isGood && page.isReceived && page.messages.first?.longestText == nil)
         #expect(page.description.contains(#"can be sealed {"text":"hello","role":"x"}"#), "\(page)")
     }
