@@ -151,6 +151,8 @@ import Testing
         #expect(checked.succeeded, "\(checked.stdout)\(checked.stderr)")
     }
 
-    /// Of a package that is not for Debian's archive; the path of libraries belongs to the build for tests.
-    private static let notOurs = "custom-library-search-path,bogus-mail-host,root-in-contact,embedded-library"
+    /// Of a package that is not for Debian's archive, and of this one, which is neither compressed nor linked for release.
+    private static let notOurs =
+        "custom-library-search-path,bogus-mail-host-in-debian-changelog,bogus-mail-host,embedded-library,"
+        + "uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball"
 }
