@@ -46,7 +46,7 @@ import Testing
         let world = QueueWorld { $0.backoff = Backoff(base: 300_000, cap: 300_000) }
         world.backend = { _ in .network(.noOpenConnection) }
         var config = post("/a")
-        config.host = "socket"
+        (config.host, config.includeSessionKey) = ("socket", false)
         let tokens = try ["one", "two"].map { try world.append(NewRequest(config, tenant: $0)) }
         for _ in 0..<10 { world.run(400_000) }
         let attempts = world.sent.count
