@@ -41,10 +41,14 @@ final class WebSocketLineHandler: ChannelDuplexHandler {
         }
     }
 
-    /// An error of the frames, or of the aggregator of fragments.
+    /// An error of the aggregator of fragments: a message that is too long, or fragments out of order.
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        guard error is NIOWebSocketFrameAggregator.Error else { return context.fireErrorCaught(error) }
-        end(context, code: WebSocketLineFault.tooLong.rawValue)
+        switch error as? NIOWebSocketFrameAggregator.Error {
+        case .tooManyFragments, .accumulatedFrameSizeIsTooLarge:
+            end(context, code: WebSocketLineFault.tooLong.rawValue)
+        case .some: end(context, code: 1002)
+        case nil: context.fireErrorCaught(error)
+        }
     }
 
     /// A second end, that of the socket, follows the client's close.
