@@ -75,7 +75,9 @@ import Testing
     func aProtectedRoomProtectsTheTextsOfItsCommands(_ protection: String) throws {
         let world = try World(.observe)
         let alice = world.connect("alice")
+        let carol = world.connect("carol")
         for room in ["#room", "#open"] { world.send(alice, "JOIN \(room)") }
+        world.send(carol, "JOIN #room")
         world.environment.policies.update { $0.accounts[.room("#room")] = .hosted }
         if protection == "latch" {
             world.send(alice, "PRIVMSG #room :raises it")
@@ -83,8 +85,9 @@ import Testing
         }
         world.send(alice, "TOPIC #Room :secret")
         world.send(alice, "KICK #room bob :secret")
+        // She is in it still.
+        world.send(carol, "QUIT :secret")
         world.send(alice, "PART #open,#room :secret")
-        world.send(alice, "QUIT :secret")
         #expect(!world.canary.contains("secret"))
         // These are shown elsewhere, or a name in them is no room that is shown them.
         for line in ["TOPIC #open :plain", "KICK #open bob :#room", "PART #open :plain", "AWAY :plain"] {
