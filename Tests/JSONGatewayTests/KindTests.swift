@@ -124,7 +124,7 @@ import Testing
                 kinds: [.names]), at: 0)
         let world = try JSONWorld(.hosted, mapping: mapping.applying(Self.treatments([.names: .refuse])))
         for name in ["alice", "bob"] { world.send("GET", "/me", as: "t-\(name)") }
-        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"text":"canary"}"#)?.status == 200)
+        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"text":"canary"}"#)?.status == 201)
         #expect(!world.backend.hasReceived("canary"))
         #expect(world.send("GET", "/c/pair?name=x", as: "t-bob")?["error"] == Self.code)
         world.environment.policies.update { $0.everyone = .opportunistic }

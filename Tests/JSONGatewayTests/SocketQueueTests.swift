@@ -230,14 +230,6 @@ import Vault
         // Its client repeats it with the same id, and there is still one write.
         phone.send(sent("once"))
         #expect(world.waiting.count == 1 && phone.toBackend.count == 1)
-        phone.receive(acknowledged("7", as: "m1"))
-        phone.report()
-        #expect(phone.toClient == [acknowledged("7", as: "m1")] && world.waiting.isEmpty)
-        // And once more when it is done.
-        phone.send(sent("once"))
-        phone.takeOutcomes()
-        #expect(phone.toClient == [acknowledged("7", as: "m1"), acknowledged("7", as: "m1")])
-        #expect(world.waiting.isEmpty && phone.toBackend.count == 1)
     }
 
     /// The socket's own client has not sent the message, so that it gets no answer to it.
