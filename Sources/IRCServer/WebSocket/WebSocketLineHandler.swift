@@ -46,7 +46,7 @@ final class WebSocketLineHandler: ChannelDuplexHandler {
         switch error as? NIOWebSocketFrameAggregator.Error {
         case .tooManyFragments, .accumulatedFrameSizeIsTooLarge:
             end(context, code: WebSocketLineFault.tooLong.rawValue)
-        case .some: end(context, code: 1002)
+        case .some: end(context, code: WebSocketLineFault.malformed.rawValue)
         case nil: context.fireErrorCaught(error)
         }
     }

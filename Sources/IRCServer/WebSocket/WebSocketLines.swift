@@ -15,6 +15,8 @@ enum LineSubprotocol: String {
 
 /// Why a connection is closed. The raw value is the close code. RFC 6455 section 7.4.1.
 enum WebSocketLineFault: UInt16, Error, Equatable {
+    /// Fragments out of order.
+    case malformed = 1002
     /// A text message that is not UTF-8, or a message with more than one line.
     case notALine = 1007
     /// A message longer than ``WebSocketLines/limit``.
