@@ -44,4 +44,54 @@ import Testing
         #expect(
             try lab.bob.client.request("GET", "/conversations/\(Self.c)/messages?limit=1").text.contains("sealed now"))
     }
+
+    /// The bytes that the gateway says it holds.
+    private func collected(_ metrics: FreePort) throws -> Int {
+        let page = try WebClient(port: metrics.number).request("GET", "/metrics").text
+        let line = page.split(separator: "\n").first { $0.hasPrefix("pawl_collected_bytes ") }
+        return line.flatMap { $0.split(separator: " ").last }.flatMap { Int($0) } ?? 0
+    }
+
+    /// Clients that leave their requests unfinished fill the memory for collected bodies, and others are told so.
+    @Test func aClientWithoutRoomIsTold() throws {
+        let metrics = try FreePort()
+        let lab = try GenericLab(
+            policy: "hosted",
+            environment: ["PAWL_LIMITS_ANSWER_BYTES": "1000000", "PAWL_LIMITS_COLLECTED_BYTES": "1048576"],
+            metrics: "127.0.0.1:\(metrics.number)")
+        defer { lab.stop() }
+        let text = String(repeating: "0123456789", count: 2_800)
+        #expect(try lab.alice.tryPosting(text, in: Self.c, id: "first").status == 201)
+        let fields = lab.alice.client.headers.map { "\($0.0): \($0.1)\r\n" }.joined()
+        let head =
+            "POST /conversations/\(Self.c)/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\(fields)"
+            + "Content-Length: 262000\r\n\r\n"
+        let unfinished = try (0..<4).map { _ in
+            let client = WebClient(port: lab.gateway.port)
+            try client.send(head)
+            try client.send(Array(repeating: UInt8(ascii: " "), count: 257_000))
+            return client
+        }
+        try eventually("they are collected") { try collected(metrics) >= 4 * 257_000 }
+        // Each piece gives a client more time.
+        func goOn() throws { for client in unfinished { try client.send(" ") } }
+        try goOn()
+        let refused = try lab.bob.tryPosting(text, in: Self.c, id: "second")
+        #expect(refused.status == 503 && refused.header("Retry-After") == "5", "\(refused.text)")
+        #expect(refused.json["error"] == "pawl_no_room")
+        #expect(refused.json["message"].string?.contains("Try again in a few seconds") == true)
+        try goOn()
+        // A small one has its place.
+        #expect(try lab.bob.tryPosting("small", in: Self.c, id: "small").status == 201)
+        let socket = try lab.bob.socket()
+        try goOn()
+        try? socket.send([
+            "type": "send", "conversation": .string(Self.c), "id": "framed",
+            "text": .string(String(repeating: text, count: 7)),
+        ])
+        #expect(try socket.expectEnd() == 1013)
+        for client in unfinished { client.hangUp() }
+        try eventually("there is room again") { try collected(metrics) < 257_000 }
+        #expect(try lab.bob.tryPosting(text, in: Self.c, id: "second").status == 201)
+    }
 }
