@@ -92,7 +92,7 @@ package final class WeeChat: TerminalClient {
         """
     }
 
-    private static let logger = """
+    static let logger = """
         [look]
         backlog = 0
         [file]
@@ -104,7 +104,7 @@ package final class WeeChat: TerminalClient {
         """
 
     /// Keys arrive faster here than a person presses them, which is not to be taken for something pasted.
-    private static let weechat = """
+    static let weechat = """
         [startup]
         display_logo = off
         display_version = off
