@@ -222,14 +222,21 @@ import Vault
         let waiting = try #require(world.waiting.first)
         #expect(waiting.doubts == 1 && waiting.cause?.contains("the connection broke") == true)
 
+        // The world's pauses are as short as chance allows, so that the next attempt has begun.
         let phone = Socket(world, "alice")
-        world.now.monotonic += 3_600_000_000_000
-        _ = world.perform(.wake)
         phone.carry()
         #expect(phone.toBackend == [first], "the same envelope, so that readers recognise the copy")
         // Its client repeats it with the same id, and there is still one write.
         phone.send(sent("once"))
         #expect(world.waiting.count == 1 && phone.toBackend.count == 1)
+        phone.receive(acknowledged("7", as: "m1"))
+        phone.report()
+        #expect(phone.toClient == [acknowledged("7", as: "m1")] && world.waiting.isEmpty)
+        // And once more when it is done.
+        phone.send(sent("once"))
+        phone.takeOutcomes()
+        #expect(phone.toClient == [acknowledged("7", as: "m1"), acknowledged("7", as: "m1")])
+        #expect(world.waiting.isEmpty && phone.toBackend.count == 1)
     }
 
     /// The socket's own client has not sent the message, so that it gets no answer to it.
