@@ -36,6 +36,36 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var device: Int
         package var exempt: Int
         package var refused: Int
+
+        package init(period: String) {
+            self.period = period
+            (plaintext, gateway, device, exempt, refused) = (0, 0, 0, 0, 0)
+        }
+
+        /// Adds a counter of messages; other counters change nothing.
+        ///
+        /// - Parameter kind: the name of a ``TallyKind``.
+        fileprivate mutating func add(_ kind: String, _ count: Int) {
+            switch kind {
+            case TallyKind.sentPlaintext.name: plaintext.addClamped(count)
+            case TallyKind.sentGateway.name: gateway.addClamped(count)
+            case TallyKind.sentDevice.name: device.addClamped(count)
+            case TallyKind.sentExempt.name: exempt.addClamped(count)
+            // Failed, because the message could not be stored or sent.
+            case TallyKind.failed.name: refused.addClamped(count)
+            case let kind where kind.hasPrefix("refused_"): refused.addClamped(count)
+            default: break
+            }
+        }
+    }
+
+    /// Counts that begin with the process: two reports give rates, over the end of an hour too.
+    package struct Totals: Codable, Sendable, Equatable {
+        package var messages: Share
+        /// Connections of clients that were accepted.
+        package var connections: Int
+
+        package init(messages: Share, connections: Int) { (self.messages, self.connections) = (messages, connections) }
     }
 
     /// Requests since this process started, and those that wait now: accepted = done + dead + waiting.
@@ -77,6 +107,8 @@ package struct StatusReport: Codable, Sendable, Equatable {
     package var accounts: Accounts
     package var conversations: Conversations
     package var shares: [Share]
+    /// Nil from a gateway of an earlier version.
+    package var totals: Totals?
     package var queue: [String: Int]
     package var requests: Requests
     package var blockers: [Blocker]
@@ -213,30 +245,26 @@ package struct Reporter: Sendable {
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
-            shares: try shares(now), queue: [:], requests: .init(), blockers: blockers(observations, texts),
+            shares: try shares(now), totals: totals, queue: [:], requests: .init(),
+            blockers: blockers(observations, texts),
             warnings: warnings(snapshot, texts, legacy: names.subtracting(asked).count))
+    }
+
+    private var totals: StatusReport.Totals {
+        var messages = StatusReport.Share(period: "since the start")
+        for row in tally.all { messages.add(row.kind.name, row.count) }
+        return StatusReport.Totals(messages: messages, connections: tally[.connectionsAccepted])
     }
 
     private func shares(_ now: Timestamp) throws(StoreError) -> [StatusReport.Share] {
         let hour = now.wall / 3_600_000
         let rows = try store.tallies(sinceHour: hour - 7 * 24)
         // Counts that are not stored yet are of this hour.
-        let unwritten = tally.unwritten.map { (kind: $0.kind.name, count: $0.count) }
+        let unwritten = tally.unwritten
         return [("this hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
-            var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
-            let counted = rows.filter { $0.hour > hour - Int64(hours) }.map { (kind: $0.kind, count: $0.count) }
-            for row in counted + unwritten {
-                switch row.kind {
-                case TallyKind.sentPlaintext.name: share.plaintext += row.count
-                case TallyKind.sentGateway.name: share.gateway += row.count
-                case TallyKind.sentDevice.name: share.device += row.count
-                case TallyKind.sentExempt.name: share.exempt += row.count
-                // Failed, because the message could not be stored or sent.
-                case TallyKind.failed.name: share.refused += row.count
-                case let kind where kind.hasPrefix("refused_"): share.refused += row.count
-                default: break
-                }
-            }
+            var share = StatusReport.Share(period: name)
+            for row in rows where row.hour > hour - Int64(hours) { share.add(row.kind, row.count) }
+            for row in unwritten { share.add(row.kind.name, row.count) }
             return share
         }
     }

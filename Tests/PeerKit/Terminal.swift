@@ -5,7 +5,7 @@ import TestKit
 
 /// A terminal of its own for one program, which is driven by keys and read from the screen.
 package final class Terminal: Sendable {
-    /// The screen, in columns and rows.
+    /// The screen of a client, in columns and rows.
     package static let columns = 200
     package static let rows = 50
 
@@ -16,12 +16,15 @@ package final class Terminal: Sendable {
     private let pids: [Int32]
     private let stopped = Mutex(false)
 
-    init(_ program: String, _ arguments: [String], in scratch: ScratchDirectory) throws {
+    package init(
+        _ program: String, _ arguments: [String], in scratch: ScratchDirectory, columns: Int = Terminal.columns,
+        rows: Int = Terminal.rows
+    ) throws {
         self.scratch = scratch
-        name = program
-        let options = ["-d", "-s", program, "-x", "\(Self.columns)", "-y", "\(Self.rows)"]
+        name = URL(fileURLWithPath: program).lastPathComponent
+        let options = ["-d", "-s", name, "-x", "\(columns)", "-y", "\(rows)"]
         let report = ["-P", "-F", "#{pid} #{pane_pid}"]
-        let text = try Self.tmux(scratch, program, ["new-session"] + options + report + [program] + arguments)
+        let text = try Self.tmux(scratch, name, ["new-session"] + options + report + [program] + arguments)
         pids = text.split(whereSeparator: \.isWhitespace).compactMap { Int32($0) }
         guard pids.count == 2 else { throw PeerError("tmux has no process ids: \(text)") }
     }
@@ -39,7 +42,7 @@ package final class Terminal: Sendable {
         try tmux(["send-keys", "-t", name] + keys)
     }
 
-    func screen() throws -> String {
+    package func screen() throws -> String {
         try tmux(["capture-pane", "-p", "-J", "-t", name])
     }
 
@@ -47,7 +50,7 @@ package final class Terminal: Sendable {
     var isRunning: Bool { pids.contains(where: Self.isAlive) }
 
     /// Ends the terminal and the program with it.
-    func stop() {
+    package func stop() {
         let first = stopped.withLock { stopped in
             defer { stopped = true }
             return !stopped

@@ -228,9 +228,59 @@ import Testing
         #expect(looks.succeeded && looks.stdout.components(separatedBy: "conversations ").count == 4, "\(looks.stdout)")
         // Into a file, nothing is overwritten in place.
         #expect(!looks.stdout.contains("\u{1B}"))
+        let lines = try lab.gateway.admin(["watch", "--json", "--every", "0.2", "--count", "3"]).stdout
+        let reports = try lines.split(separator: "\n").map { try JSONValue(Array($0.utf8)) }
+        #expect(reports.count == 3 && reports.allSatisfy { $0["reachable"] == true }, "\(lines)")
+        #expect(reports.allSatisfy { $0["status"]["policy"].string == "observe" && $0["time"].string != nil })
+        // One report has no rates, two have.
+        #expect(reports[0]["perSecond"] == .null && reports[2]["perSecond"]["refused"] == 0)
+        let once = try lab.gateway.admin(["watch", "--once", "--json"])
+        #expect(once.succeeded && once.json["perSecond"]["gateway"] == 0, "\(once)")
         lab.gateway.stop()
         let alone = try lab.gateway.admin(["watch", "--count", "1"])
-        #expect(!alone.succeeded && !alone.stderr.isEmpty)
+        #expect(alone.status == .exited(69) && alone.failureCode == "no-gateway")
+    }
+
+    /// The page fits a small terminal, shows what happens now, and goes on after a restart of the gateway.
+    @Test func watchingOutlivesTheGateway() throws {
+        let lab = try Lab(try NgIRCd(), policy: "hosted")
+        defer { lab.stop() }
+        let scratch = try ScratchDirectory()
+        let watch = try Terminal(
+            PawlProcess.binary(), ["watch", "--data", lab.gateway.dataDirectory, "--every", "0.3"], in: scratch,
+            columns: 80, rows: 24)
+        defer { watch.stop() }
+        func isShown(_ what: String, _ pattern: Regex<Substring>, while act: () throws -> Void = {}) throws {
+            var screen = ""
+            do {
+                try eventually(what, every: .milliseconds(200)) {
+                    try act()
+                    screen = try watch.screen()
+                    return screen.contains(pattern)
+                }
+            } catch {
+                throw PeerError("\(error)\n\(screen)")
+            }
+            let lines = screen.split(separator: "\n", omittingEmptySubsequences: false)
+            // Nothing has scrolled, nothing was wrapped.
+            #expect(lines.first?.first?.isNumber == true && lines.allSatisfy { $0.count <= 80 }, "\(screen)")
+        }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        try isShown("messages a second", /a second +0\.0 +[0-9]*\.?[0-9]*[1-9]/) { alice.send("PRIVMSG bob :hello") }
+        try bob.expectMessage("hello")
+        // A name that would run over the edge, and one that the terminal must not obey.
+        alice.send("PRIVMSG \(String(repeating: "long", count: 30)) :x")
+        alice.send("PRIVMSG \u{1B}[2Jfake :x")
+        try isShown("refusals", /outsider +/)
+        lab.gateway.stop()
+        try isShown("that there is no answer", /NO ANSWER since/)
+        try lab.gateway.start()
+        try isShown("the status again", /Z  up \d/)
+        let (again, other) = (try lab.person("alice"), try lab.person("bob"))
+        try isShown("messages after the restart", /a second +0\.0 +[0-9]*\.?[0-9]*[1-9]/) {
+            again.send("PRIVMSG bob :hello again")
+        }
+        try other.expectMessage("hello again")
     }
 
     @Test func drainAndStop() throws {

@@ -34,18 +34,37 @@ struct AdminClient {
         if !code.isSuccess { throw code }
     }
 
+    /// Nothing answers at the control socket, or something that is no gateway. It has not been reported yet.
+    struct NoAnswer: Error {
+        let text: String
+
+        /// Writes the failure.
+        ///
+        /// - Returns: the exit code, to be thrown.
+        func report() -> ExitCode {
+            let code = FailureCode.noGateway.rawValue
+            return Failures.write(
+                .init(code: code, message: text, hint: FailureCode.hint(of: code), exit: ExitStatus.noGateway))
+        }
+    }
+
     /// Sends words and waits for the answer.
     func send(_ words: [String]) async throws -> AdminAnswer {
-        try await connected(as: words.first == "sidecar" ? .sidecar : .front) { connection in
-            let request = try JSONEncoder().encode(AdminRequest(words: words))
-            let reply = try await connection.exchange(request: request).get()
-            return try JSONDecoder().decode(AdminAnswer.self, from: reply)
+        do {
+            return try await connected(as: words.first == "sidecar" ? .sidecar : .front) { connection in
+                let request = try JSONEncoder().encode(AdminRequest(words: words))
+                let reply = try await connection.exchange(request: request).get()
+                return try JSONDecoder().decode(AdminAnswer.self, from: reply)
+            }
+        } catch let error as NoAnswer {
+            throw error.report()
         }
     }
 
     /// Subscribes to the status of a gateway.
     ///
-    /// - Parameter take: is called with each event, and returns whether to go on.
+    /// - Parameter take: is called with each event, and returns whether to go on. It may throw an `ExitCode`.
+    /// - Throws: ``NoAnswer`` if there is no gateway, and when it ends.
     func watch(_ subscription: AdminSubscription, _ take: @Sendable (AdminEvent) throws -> Bool) async throws {
         try await connected(as: .front) { connection in
             func exchange<Reply: Decodable>(_ request: AdminExchange.Request, as type: Reply.Type) async throws -> Reply
@@ -70,11 +89,11 @@ struct AdminClient {
         do {
             return try await body(transport.connect(proto: AdminExchange.proto))
         } catch is DecodingError {
-            throw failure("The program at \(path) sent an answer that this program cannot read.")
+            throw NoAnswer(text: "The program at \(path) sent an answer that this program cannot read.")
         } catch TesseractError.tooLarge {
             let limit = AdminExchange.limits.message
-            throw failure("The answer has more than \(limit) bytes. Ask for fewer rows: --limit ROWS.")
-        } catch let error as ExitCode {
+            throw NoAnswer(text: "The answer has more than \(limit) bytes. Ask for fewer rows: --limit ROWS.")
+        } catch let error where error is ExitCode || error is NoAnswer {
             throw error
         } catch {
             let (name, command) =
@@ -82,15 +101,9 @@ struct AdminClient {
                 case .front: ("gateway", "serve")
                 case .sidecar: ("sidecar", "sidecar")
                 }
-            throw failure(
-                "No \(name) answers at \(path). Is it running, and is this its data directory? "
+            throw NoAnswer(
+                text: "No \(name) answers at \(path). Is it running, and is this its data directory? "
                     + "Start it with: pawl \(command) --data DIR ...")
         }
-    }
-
-    private func failure(_ text: String) -> ExitCode {
-        let code = FailureCode.noGateway.rawValue
-        return Failures.write(
-            .init(code: code, message: text, hint: FailureCode.hint(of: code), exit: ExitStatus.noGateway))
     }
 }

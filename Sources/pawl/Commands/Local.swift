@@ -1,4 +1,4 @@
-// `pawl version`, `pawl watch` and `pawl config`, which the shell executes at least in part.
+// `pawl version` and `pawl config`, which the shell executes at least in part.
 
 import ArgumentParser
 import Foundation
@@ -31,38 +31,6 @@ struct Version: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         common.json ? try .json(Report(program: ProgramVersion.text)) : .text(ProgramVersion.text)
-    }
-}
-
-/// `pawl watch`
-struct Watch: AsyncParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Show the status repeatedly, in place.")
-    @OptionGroup var common: CommonOptions
-    @Option(help: "Time between two reports, \(AdminSubscription.intervalText).") var every = 2.0
-    @Option(help: "Stop after this many reports; 0 never stops.") var count = 0
-
-    func validate() throws {
-        guard AdminSubscription.intervals.contains(every) else {
-            throw ValidationError("--every is \(AdminSubscription.intervalText).")
-        }
-        guard count >= 0 else { throw ValidationError("--count must not be negative.") }
-    }
-
-    func run() async throws {
-        let shown = Shared((text: "", reports: 0))
-        try await AdminClient(common).watch(AdminSubscription(json: common.json, every: every)) { [count] event in
-            if case .ended(let answer) = event { try AdminClient.throwFailure(of: answer) }
-            let (text, reports) = shown.withLock { shown in
-                if case .status(let answer) = event { shown.text = answer.out }
-                shown.reports += 1
-                return shown
-            }
-            // Cursor to the top left, then clear to the end: replaces the last report without flicker.
-            if isatty(1) == 1 { print("\u{1B}[H\u{1B}[J", terminator: "") }
-            print(text)
-            fflush(nil)
-            return count == 0 || reports < count
-        }
     }
 }
 

@@ -43,7 +43,15 @@ extension String {
 /// Formats reports as text.
 enum StatusText {
     static func text(_ report: StatusReport) -> String {
-        var lines = [
+        var lines = situation(report)
+        lines += [requests(report), "", messages(report), "", blockers(report)]
+        for warning in report.warnings { lines.append("\nNote: " + Printable.line(warning)) }
+        return lines.joined(separator: "\n")
+    }
+
+    /// The policy, the backend, people and conversations, a line each.
+    static func situation(_ report: StatusReport) -> [String] {
+        [
             "policy         \(report.policy) (\(report.policySource))"
                 + (report.accountPolicies > 0 ? ", \(report.accountPolicies) accounts have their own" : ""),
             "backend        \(report.upstream)",
@@ -55,31 +63,40 @@ enum StatusText {
             "custody        \(report.accounts.custodyGateway) devices held by this gateway, "
                 + "\(report.accounts.custodyDevice) by people themselves",
             "conversations  \(report.conversations.gateway) end-to-gateway, \(report.conversations.device) end-to-end",
-            "requests       \(report.requests.accepted) accepted since the start = \(report.requests.done) done + "
-                + "\(report.requests.dead) dead + \(report.requests.waiting) waiting"
-                + (report.requests.held > 0 ? ", of which \(report.requests.held) held" : "")
-                + (report.requests.oldestSeconds.map { "; the oldest waits for \($0) s" } ?? "")
-                + (report.requests.withoutLogin.map { $0 > 0 ? "; \($0) for a login" : "" } ?? "")
-                + (report.requests.heldAccounts.isEmpty
-                    ? ""
-                    : "; held is all of \(report.requests.heldAccounts.map(Printable.line).joined(separator: ", "))"),
-            "",
-            Table.text(
-                ["MESSAGES", "PLAINTEXT", "END-TO-GATEWAY", "END-TO-END", "SERVICES", "REFUSED"],
-                report.shares.map {
-                    [$0.period, "\($0.plaintext)", "\($0.gateway)", "\($0.device)", "\($0.exempt)", "\($0.refused)"]
-                }),
-            "",
         ]
-        if report.blockers.isEmpty {
-            lines.append("`hosted` would refuse nothing that was observed, and no room has outsiders.")
-        } else {
-            lines.append("What `hosted` would refuse, and outsiders who could not read a protected room:")
-            lines.append(
-                Table.text(["WHAT", "NAME", "MESSAGES"], report.blockers.map { [$0.what, $0.name, "\($0.messages)"] }))
+    }
+
+    private static func requests(_ report: StatusReport) -> String {
+        "requests       \(report.requests.accepted) accepted since the start = \(report.requests.done) done + "
+            + "\(report.requests.dead) dead + \(report.requests.waiting) waiting"
+            + (report.requests.held > 0 ? ", of which \(report.requests.held) held" : "")
+            + (report.requests.oldestSeconds.map { "; the oldest waits for \($0) s" } ?? "")
+            + (report.requests.withoutLogin.map { $0 > 0 ? "; \($0) for a login" : "" } ?? "")
+            + (report.requests.heldAccounts.isEmpty
+                ? ""
+                : "; held is all of \(report.requests.heldAccounts.map(Printable.line).joined(separator: ", "))")
+    }
+
+    /// The table of messages by protection.
+    ///
+    /// - Parameter first: a row above those of the report.
+    static func messages(_ report: StatusReport, first: [String]? = nil) -> String {
+        Table.text(
+            ["MESSAGES", "PLAINTEXT", "END-TO-GATEWAY", "END-TO-END", "SERVICES", "REFUSED"],
+            (first.map { [$0] } ?? [])
+                + report.shares.map {
+                    [$0.period, "\($0.plaintext)", "\($0.gateway)", "\($0.device)", "\($0.exempt)", "\($0.refused)"]
+                })
+    }
+
+    /// What stands in the way of `hosted`.
+    static func blockers(_ report: StatusReport) -> String {
+        guard !report.blockers.isEmpty else {
+            return "`hosted` would refuse nothing that was observed, and no room has outsiders."
         }
-        for warning in report.warnings { lines.append("\nNote: " + Printable.line(warning)) }
-        return lines.joined(separator: "\n")
+        let rows = report.blockers.map { [$0.what, $0.name, "\($0.messages)"] }
+        return "What `hosted` would refuse, and outsiders who could not read a protected room:\n"
+            + Table.text(["WHAT", "NAME", "MESSAGES"], rows)
     }
 
     /// Joins at most twenty names.
