@@ -1,3 +1,4 @@
+import ArgumentParser
 import Foundation
 import Protection
 import Testing
@@ -59,18 +60,24 @@ import Testing
 
     @Test func aLostGatewayIsShownOncePerInterval() throws {
         var log = WatchLog(limit: 4)
+        func take(_ seconds: Double) throws -> WatchLog.Shown {
+            let shown = log.take(.status(answer: try Self.answer(uptime: 1)), at: Self.at(seconds))
+            return try #require(shown)
+        }
+        func lose(_ seconds: Double) -> WatchReport? {
+            log.lose("No gateway answers.", at: Self.at(seconds), every: 5)?.report
+        }
         #expect(!log.hasReport)
-        let first = try #require(log.take(.status(answer: try Self.answer()), at: Self.at(0)))
-        #expect(log.hasReport && !first.isLast)
-        let lost = try #require(log.lose("No gateway answers.", at: Self.at(1), every: 5))
-        #expect(lost.report.lostSince == Self.at(1).wall && lost.report.status != nil && lost.report.rates == nil)
-        #expect(log.lose("No gateway answers.", at: Self.at(2), every: 5) == nil)
-        #expect(log.lose("No gateway answers.", at: Self.at(6), every: 5)?.report.lostSince == Self.at(1).wall)
-        let page = WatchPage.text(lost.report, in: Self.small)
+        #expect(try !take(0).isLast && log.hasReport)
+        let lost = try #require(lose(1))
+        #expect(lost.lostSince == Self.at(1).wall && lost.status != nil && lost.rates == nil)
+        #expect(lose(2) == nil)
+        #expect(lose(6)?.lostSince == Self.at(1).wall)
+        let page = WatchPage.text(lost, in: Self.small)
         #expect(page.contains("NO ANSWER since") && page.contains("No gateway answers.") && page.contains("hosted"))
-        let line = WatchLine(lost.report).json
+        let line = WatchLine(lost).json
         #expect(line.contains(#""reachable":false"#) && line.contains(#""problem":"No gateway"#))
-        let back = try #require(log.take(.status(answer: try Self.answer(uptime: 1)), at: Self.at(7)))
+        let back = try take(7)
         #expect(back.isLast && back.report.lostSince == nil && back.report.problem == nil && back.report.rates == nil)
     }
 
@@ -79,7 +86,8 @@ import Testing
         var log = WatchLog()
         _ = log.take(.status(answer: try Self.answer()), at: Self.at(0))
         for answer in [AdminAnswer.text("{}"), .failure(.init(.notStored, "The disk\nis full."))] {
-            let report = try #require(log.take(.status(answer: answer), at: Self.at(1))?.report)
+            let shown = log.take(.status(answer: answer), at: Self.at(1))
+            let report = try #require(shown).report
             #expect(report.problem != nil && report.status?.policy == "hosted" && report.lostSince == nil)
         }
         // A gateway of an earlier version has no counters since its start.
@@ -87,7 +95,8 @@ import Testing
             try JSONSerialization.jsonObject(with: Data(try Self.answer().out.utf8)) as? [String: Any])
         members["totals"] = nil
         let earlier = String(decoding: try JSONSerialization.data(withJSONObject: members), as: UTF8.self)
-        let report = try #require(log.take(.status(answer: .text(earlier)), at: Self.at(2))?.report)
+        let shown = log.take(.status(answer: .text(earlier)), at: Self.at(2))
+        let report = try #require(shown).report
         #expect(report.problem == nil && report.rates == nil && report.status?.totals == nil)
     }
 
