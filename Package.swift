@@ -94,6 +94,7 @@ let package = Package(
             name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
         .systemLibrary(
             name: "CJemalloc", pkgConfig: "jemalloc", providers: [.apt(["libjemalloc-dev"]), .brew(["jemalloc"])]),
+        .systemLibrary(name: "CLibpq", pkgConfig: "libpq", providers: [.apt(["libpq-dev"]), .brew(["libpq"])]),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
         library(
             "DoubleRatchet",
@@ -163,6 +164,12 @@ let package = Package(
             [
                 "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort",
                 crypto, grdb, grdbSQLite,
+            ]),
+        library(
+            "PostgresStore",
+            [
+                "CLibpq", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
+                "StorePort", crypto,
             ]),
         library("NIOSupport", ["CommitLoop", "Protection", "StorePort", nioCore, nioPosix, nioSSL]),
         library(

@@ -169,11 +169,11 @@ package struct QueueWriter {
 }
 
 /// The result of an outcome in two columns.
-enum OutcomeColumns {
+package enum OutcomeColumns {
     /// Added to the result if part of the answer is missing.
-    static let cut: Int64 = 4
+    package static let cut: Int64 = 4
 
-    static func write(_ result: RequestOutcome.Result, isCut: Bool) -> (result: Int64, status: Int64?) {
+    package static func write(_ result: RequestOutcome.Result, isCut: Bool) -> (result: Int64, status: Int64?) {
         let mark = isCut ? cut : 0
         return switch result {
         case .success(let status): (0 | mark, Int64(status))
@@ -182,10 +182,10 @@ enum OutcomeColumns {
         }
     }
 
-    static func isCut(_ result: Int64?) -> Bool { result.map { $0 & cut != 0 } ?? false }
+    package static func isCut(_ result: Int64?) -> Bool { result.map { $0 & cut != 0 } ?? false }
 
     /// - Returns: nil if no outcome is stored, or one that this program never writes.
-    static func read(_ result: Int64?, _ status: Int64?) -> RequestOutcome.Result? {
+    package static func read(_ result: Int64?, _ status: Int64?) -> RequestOutcome.Result? {
         switch result.map({ $0 & ~cut }) {
         case 0: .success(status: Int(status ?? 0))
         case 1: .failure(status: status.map(Int.init))

@@ -9,7 +9,7 @@ import Foundation
 import GRDB
 import Protection
 import SQLiteKit
-import StorePort
+package import StorePort
 
 /// Makes and checks the authentication codes of rows.
 ///
@@ -19,14 +19,14 @@ import StorePort
 ///     text: table, as its first field | each column in order
 ///     a number: 1 (1 B) | 8 B, big-endian
 ///     text or bytes: 2 (1 B) | length (4 B, big-endian) | bytes
-struct RowAuthenticator: Sendable {
+package struct RowAuthenticator: Sendable {
     /// In bytes.
     static let length = 16
     private static let purpose = Array("pawl row authentication 1".utf8)
 
     private let key: SymmetricKey
 
-    init(_ storageKey: StorageKey) {
+    package init(_ storageKey: StorageKey) {
         key = storageKey.withBytes {
             HKDF<SHA256>.deriveKey(
                 inputKeyMaterial: SymmetricKey(data: $0), info: Self.purpose, outputByteCount: 32)
@@ -34,12 +34,12 @@ struct RowAuthenticator: Sendable {
     }
 
     /// The code of a row.
-    func code(_ row: AuthenticatedRow) -> [UInt8] {
+    package func code(_ row: AuthenticatedRow) -> [UInt8] {
         Array(HMAC<SHA256>.authenticationCode(for: row.bytes, using: key).prefix(Self.length))
     }
 
     /// - Throws: ``StoreError/altered(_:)`` if the code is not that of the row.
-    func demand(_ row: AuthenticatedRow, has code: [UInt8]) throws {
+    package func demand(_ row: AuthenticatedRow, has code: [UInt8]) throws(StoreError) {
         let expected = self.code(row)
         guard code.count == expected.count, zip(code, expected).reduce(0, { $0 | ($1.0 ^ $1.1) }) == 0 else {
             throw StoreError.alteredRow(row.name)
@@ -48,7 +48,7 @@ struct RowAuthenticator: Sendable {
 }
 
 /// The columns of a row that has an authentication code.
-struct AuthenticatedRow {
+package struct AuthenticatedRow {
     /// The table, and the kind of a record, for people.
     let name: String
     fileprivate var bytes: [UInt8] = []
@@ -77,13 +77,13 @@ struct AuthenticatedRow {
         for place in (0..<width).reversed() { bytes.append(UInt8(truncatingIfNeeded: number >> UInt64(place * 8))) }
     }
 
-    init(policy account: String, _ policy: Int64) {
+    package init(policy account: String, _ policy: Int64) {
         self.init(.policy, capacity: account.utf8.count)
         append(account)
         append(policy)
     }
 
-    init(_ row: DeviceRow) {
+    package init(_ row: DeviceRow) {
         self.init(.device, capacity: row.account.text.utf8.count + row.sealedIdentity.count)
         append(Int64(bitPattern: row.id.value))
         append(row.account.text)
@@ -94,7 +94,7 @@ struct AuthenticatedRow {
     /// - Parameters:
     ///   - first: the accounts in the order of the row, which in earlier versions was another.
     ///   - names: the names of the other end, as the two accounts know it.
-    init(conversation first: String, _ second: String, latch: Int64, since: Int64, names: (String, String)) {
+    package init(conversation first: String, _ second: String, latch: Int64, since: Int64, names: (String, String)) {
         self.init(.conversation, capacity: first.utf8.count + second.utf8.count)
         append(first)
         append(second)
@@ -104,7 +104,7 @@ struct AuthenticatedRow {
         append(names.1)
     }
 
-    init(_ row: RecordRow) { self.init(record: Int64(row.kind.rawValue), row.name, row.value) }
+    package init(_ row: RecordRow) { self.init(record: Int64(row.kind.rawValue), row.name, row.value) }
 
     /// - Parameter kind: also one that this program does not know.
     fileprivate init(record kind: Int64, _ name: String, _ value: [UInt8]) {

@@ -21,7 +21,7 @@ extension StorageKey {
         }
 
         /// Whether there is a key, valid or not.
-        var isPresent: Bool {
+        package var isPresent: Bool {
             switch self {
             case .file(let path): FileSystem.exists(path)
             case .environment(let name): getenv(name) != nil
@@ -42,7 +42,7 @@ extension StorageKey {
     }
 
     /// Writes a key to a new file, with mode 0600.
-    func create(_ path: String) throws(StoreError) {
+    package func create(_ path: String) throws(StoreError) {
         try FileSystem.makeDirectory(FileSystem.parent(of: path))
         let result = withBytes { bytes in
             Result { () throws(StoreError) in try FileSystem.create(path, bytes) }

@@ -1,0 +1,6 @@
+// libpq, as the system has it. Debian keeps its headers in a directory of their own.
+#if __has_include(<libpq-fe.h>)
+#include <libpq-fe.h>
+#else
+#include <postgresql/libpq-fe.h>
+#endif

@@ -1,0 +1,123 @@
+// A connection that is made when it is needed, and made anew after it was lost. One thread at a time uses it: the port is
+// synchronous, so a thread of its own for each connection would only add two switches to each commit.
+
+import StorePort
+import Synchronization
+
+/// A connection and its lock.
+final class Link: Sendable {
+    /// Ours: how long a connection may take to be made, in milliseconds.
+    static let connectTimeout = 10_000
+    /// Ours: how long a statement may take, in milliseconds. A commit waits for its standby; after that its outcome is
+    /// unknown.
+    static let statementTimeout = 30_000
+
+    private struct State {
+        var connection: Connection?
+    }
+
+    let address: StoreAddress
+    private let name: String
+    private let state = Mutex(State())
+    /// What is demanded of each new connection.
+    private let check: @Sendable (Connection) throws(StoreError) -> Void
+
+    /// - Parameter name: by which the server lists the connection.
+    init(
+        _ address: StoreAddress, name: String, check: @escaping @Sendable (Connection) throws(StoreError) -> Void
+    ) { (self.address, self.name, self.check) = (address, name, check) }
+
+    /// Closes the connection; the next statement makes a new one.
+    func close() { state.withLock { $0.connection = nil } }
+
+    /// Runs statements on the connection, which no other thread uses meanwhile.
+    func use<Value: Sendable>(_ body: @Sendable (Connection) throws(StoreError) -> Value) throws(StoreError) -> Value {
+        let result = state.withLock { state -> Result<Value, StoreError> in
+            do throws(StoreError) {
+                return .success(try body(open(&state)))
+            } catch {
+                if state.connection?.isOpen == false { state.connection = nil }
+                return .failure(error)
+            }
+        }
+        return try result.get()
+    }
+
+    /// Runs a commit.
+    func commit(_ sql: String, _ parameters: [Parameter]) -> Result<Void, StatementFailure> {
+        state.withLock { state in
+            do throws(StoreError) {
+                let connection = try open(&state)
+                do throws(StatementFailure) {
+                    _ = try connection.run(
+                        sql, parameters, isPrepared: !address.isPooled, isCommit: true, timeout: Self.statementTimeout)
+                    return .success(())
+                } catch {
+                    switch error {
+                    case .lost, .unreachable, .refused(.readOnly, _): state.connection = nil
+                    case .refused: break
+                    }
+                    return .failure(error)
+                }
+            } catch {
+                return .failure(.unreachable(error.message))
+            }
+        }
+    }
+
+    /// Reads rows. A read that was lost is repeated once over a new connection.
+    func read<Value: Sendable>(
+        _ sql: String, _ parameters: [Parameter] = [], _ value: @Sendable (Rows) throws(StoreError) -> Value
+    ) throws(StoreError) -> Value {
+        let result = state.withLock { state -> Result<Value, StoreError> in
+            var isRepeated = false
+            while true {
+                do throws(StoreError) {
+                    let connection = try open(&state)
+                    let rows: Rows
+                    do throws(StatementFailure) {
+                        rows = try connection.run(
+                            sql, parameters, isPrepared: !address.isPooled, timeout: Self.statementTimeout)
+                    } catch {
+                        if case .refused(let state, _) = error, state != .readOnly { throw StoreError(error) }
+                        state.connection = nil
+                        guard isRepeated else {
+                            isRepeated = true
+                            continue
+                        }
+                        throw StoreError(error)
+                    }
+                    return .success(try value(rows))
+                } catch {
+                    return .failure(error)
+                }
+            }
+        }
+        return try result.get()
+    }
+
+    private func open(_ state: inout State) throws(StoreError) -> Connection {
+        if let connection = state.connection, connection.isOpen { return connection }
+        state.connection = nil
+        let connection = try Connection(address, name: name, timeout: Self.connectTimeout)
+        try check(connection)
+        state.connection = connection
+        return connection
+    }
+}
+
+extension StoreError {
+    /// The failure of a statement whose outcome does not matter, or is known.
+    init(_ failure: StatementFailure) {
+        switch failure {
+        case .unreachable(let text), .lost(let text):
+            self = .unavailable("The connection to the database was lost: \(text).")
+        case .refused(let state, let text):
+            switch state {
+            case .uniqueViolation, .noTable, .noSchema:
+                self = .corrupt("The database is not as this program left it: \(text) (SQLSTATE \(state.code)).")
+            default: self = .unavailable("The database refused a statement: \(text) (SQLSTATE \(state.code)).")
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// The store in a PostgreSQL database. Secrets in the rows are sealed before they get here.
+//
+// The database belongs to one gateway at a time, for now: it owns all 256 shards, and each of its commits checks and locks
+// the epochs of the shards that it touches. A second gateway is refused while the first one's beat rises, and takes over
+// what a gateway has left that does not run any more; if that one runs again after all, its commits fail.
+//
+// Connections: one writes and reads what the writer needs, one reads for reports, one is for the beat only, so that a
+// long report or a slow commit does not stop it.
+//
+//     DIR/storage.key            the storage key, unless it is kept elsewhere
+//     DIR/deliveries.journal     see DeliveryJournal.swift of SQLiteStore
+//     DIR/pawl.lock              held while a process uses the directory
+
+import Crypto
+import Foundation
+package import SQLiteKit
+package import SQLiteStore
+package import StorePort
+import Synchronization
+
+/// A store in a database. It gives its shards back when the last reference is released.
+package final class PostgresStore: Store {
+    /// What changes with commits and with ownership.
+    struct State {
+        var gateway: Int64
+        /// The epochs by which this process owns the shards.
+        var epochs: [ShardEpoch]
+        /// The number of the last commit of each shard, and of the commits that touched none.
+        var commits: [Shard: Int64]
+        var unshardedCommits: Int64 = 0
+        var counters: Counters
+        /// Upper bounds of the sizes of the bounded tables.
+        var evidence = Int.max / 2
+        var observations = Int.max / 2
+        var doubt: PostgresStore.Doubt?
+
+        /// Counts a commit.
+        mutating func count(_ committer: CommitStatement.Committer) {
+            if committer.epochs.isEmpty { unshardedCommits += 1 }
+            for epoch in committer.epochs { commits[epoch.shard, default: 0] += 1 }
+        }
+    }
+
+    /// The key that seals the rows of this store.
+    package let key: StorageKey
+    /// The directory of the files beside the database.
+    package let directory: String
+    /// Whether commits succeed.
+    package let health = StoreHealth("the database")
+    package let sharding = Sharding.shared
+
+    let writer: Link
+    let reader: Link
+    let limits: StoreLimits
+    let authenticator: RowAuthenticator
+    let state: Mutex<State>
+    let beat: Beat
+    private let lock: FileLock
+
+    /// Opens the store of a database; the first start makes its tables and the key.
+    ///
+    /// - Parameter directory: of the key, the journal and the lock. It must not hold a store of its own.
+    /// - Throws: ``StoreError``, with the remedy.
+    package static func open(
+        _ address: StoreAddress, directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits()
+    ) throws(StoreError) -> PostgresStore {
+        try PostgresStore(Joining(address, directory: directory, key: source), limits)
+    }
+
+    init(_ joining: Joining, _ limits: StoreLimits) throws(StoreError) {
+        (key, directory, lock) = (joining.key, joining.directory, joining.lock)
+        (writer, reader, self.limits) = (joining.writer, joining.reader, limits)
+        authenticator = RowAuthenticator(joining.key)
+        state = Mutex(try joining.take())
+        beat = Beat(joining.control, gateway: joining.gateway)
+    }
+
+    deinit { beat.end() }
+
+    /// Commits a change without effect, to find out whether the database accepts it.
+    package func probe() {
+        let gateway = state.withLock { $0.doubt == nil ? $0.gateway : nil }
+        guard let gateway else { return }
+        try? health.committing { () throws(StoreError) in
+            try writer.read("SELECT id FROM pawl.gateway WHERE id = $1::int8", [.number(gateway)]) { _ in }
+        }
+    }
+
+    /// Whether another gateway has taken over.
+    package var isTaken: Bool { beat.isTaken }
+
+    // MARK: Ownership
+
+    package func epochs() throws(StoreError) -> [ShardEpoch] { try epochs(over: reader) }
+
+    func epochs(over link: Link) throws(StoreError) -> [ShardEpoch] {
+        try link.read("SELECT id, epoch FROM pawl.shard ORDER BY id") { rows in
+            rows.map { ShardEpoch(Shard(UInt8(clamping: $0.number(0))), $0.identifier(1)) }
+        }
+    }
+
+    /// Settles a commit with an unknown outcome: raises the epochs of all shards first, so that what is under way can no
+    /// longer be committed, and then compares the numbers of the last commits. The caller has to load the store again.
+    ///
+    /// - Returns: whether the commit took place; nil if no outcome was unknown.
+    /// - Throws: ``StoreError/epochLost(_:)`` or ``StoreError/locked(_:)`` if another gateway has taken over meanwhile.
+    package func settle() throws(StoreError) -> Bool? {
+        let result = state.withLock { state -> Result<Bool?, StoreError> in
+            do throws(StoreError) { return .success(try settle(&state)) } catch { return .failure(error) }
+        }
+        return try result.get()
+    }
+
+    private func settle(_ state: inout State) throws(StoreError) -> Bool? {
+        guard let doubt = state.doubt else { return nil }
+        writer.close()
+        let raised = try beat.replace { control, old, new throws(StoreError) in
+            try Raised(over: control, from: old, to: new, in: sharding)
+        }
+        let committer = doubt.committer
+        let known = committer.epochs.isEmpty ? [state.unshardedCommits] : committer.epochs.map { state.commits[$0.shard] ?? 0 }
+        let found = committer.epochs.isEmpty ? [raised.unsharded] : committer.epochs.map { raised.commits[$0.shard] ?? 0 }
+        let isCommitted: Bool
+        switch zip(found, known).map(-) {
+        case let steps where steps.allSatisfy { $0 == 0 }: isCommitted = false
+        case let steps where steps.allSatisfy { $0 == 1 }: isCommitted = true
+        default: throw .corrupt("The numbers of the database's last commits are not those of this program.")
+        }
+        (state.gateway, state.epochs, state.commits) = (raised.gateway, raised.epochs, raised.commits)
+        (state.unshardedCommits, state.doubt) = (raised.unsharded, nil)
+        // Numbers that the commit may have used are not used again.
+        state.counters = try Counters(over: writer)
+        return isCommitted
+    }
+
+    /// The settings of the server without which a commit is not durable, checked on each connection.
+    static func demandSafe(_ connection: Connection) throws(StoreError) {
+        let sql = """
+            SELECT CASE WHEN current_setting('fsync') = 'off' THEN 1 ELSE 0 END::int8,
+                CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1 ELSE 0 END::int8,
+                CASE WHEN current_setting('full_page_writes') = 'off' THEN 1 ELSE 0 END::int8,
+                CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END::int8, current_setting('server_version_num')::int8
+            """
+        let rows: Rows
+        do throws(StatementFailure) {
+            rows = try connection.run(sql, [], isPrepared: false, timeout: Link.statementTimeout)
+        } catch {
+            throw StoreError(error)
+        }
+        guard rows.count == 1 else { throw .unavailable("The database did not tell its settings.") }
+        let consequences = [
+            ("fsync", "what it commits is lost when its machine stops"),
+            ("synchronous_commit", "what it has just committed is lost when it stops"),
+            ("full_page_writes", "its files may be damaged when its machine stops"),
+        ]
+        for (column, setting) in consequences.enumerated() where rows.number(0, Int32(column)) == 1 {
+            throw .unsafeServer(setting.0, consequence: setting.1)
+        }
+        guard rows.number(0, 3) == 0 else { throw .standby() }
+        guard rows.number(0, 4) >= 140_000 else { throw .olderServer(rows.number(0, 4)) }
+    }
+}
+
+/// The key-check value of a database: HMAC-SHA-256 of a constant under the storage key. 32 bytes.
+enum KeyCheck {
+    private static let text = Array("pawl storage key check postgresql 1".utf8)
+
+    static func value(_ key: StorageKey) -> [UInt8] {
+        key.withBytes { Array(HMAC<SHA256>.authenticationCode(for: text, using: SymmetricKey(data: $0))) }
+    }
+
+    static func matches(_ value: [UInt8], _ key: StorageKey) -> Bool {
+        key.withBytes {
+            HMAC<SHA256>.isValidAuthenticationCode(value, authenticating: text, using: SymmetricKey(data: $0))
+        }
+    }
+}
