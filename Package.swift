@@ -170,7 +170,7 @@ let package = Package(
             [
                 "CLibpq", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
                 "StorePort", crypto,
-            ]),
+            ], exclude: ["POSTGRES.md"]),
         library("NIOSupport", ["CommitLoop", "Protection", "StorePort", nioCore, nioPosix, nioSSL]),
         library(
             "IRCServer",
@@ -424,6 +424,12 @@ let package = Package(
             [
                 "QueueVictim", "PeerKit", "QueueConformance", "RequestQueue", "SQLiteKit", "SQLiteQueue", "TestKit",
                 "TestThreads", grdb, grdbSQLite,
+            ]),
+        tests(
+            "PostgresStoreTests",
+            [
+                "PeerKit", "PostgresStore", "QueueConformance", "RequestQueue", "SQLiteStore", "StoreConformance",
+                "StorePort", "TestKit", "TestThreads",
             ]),
         tests(
             "SQLiteStoreTests",

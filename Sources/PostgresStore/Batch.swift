@@ -204,7 +204,8 @@ struct Batch {
         let stored = reads.prunedKeys[.init(time: time, message: message, limit: limit)] ?? ([], [])
         let own = contentKeys.compactMap { $1 }
         func remove(_ stored: [ContentKeyName], _ own: [ContentKeyRow]) {
-            let names = stored.filter { contentKeys[$0] == nil }
+            let names =
+                stored.filter { contentKeys[$0] == nil }
                 + own.map { ContentKeyName(message: $0.message, digest: $0.digest) }
             for name in names.prefix(max(limit, 0)) { contentKeys.updateValue(nil, forKey: name) }
         }

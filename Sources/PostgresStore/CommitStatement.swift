@@ -101,7 +101,9 @@ struct CommitStatement {
     // MARK: Rows of messages
 
     private mutating func sessions(_ batch: Batch) {
-        let rows = batch.sessions.compactMap { $1 }.sorted { ($0.id.owner.value, $0.id.peer.value) < ($1.id.owner.value, $1.id.peer.value) }
+        let rows = batch.sessions.compactMap { $1 }.sorted { one, other in
+            (one.id.owner.value, one.id.peer.value) < (other.id.owner.value, other.id.peer.value)
+        }
         let fenced = rows.filter { !batch.replaced.contains($0.id) }
         func values(_ rows: [SessionRow]) -> [Parameter] {
             [

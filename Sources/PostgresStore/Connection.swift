@@ -98,7 +98,8 @@ final class Connection: @unchecked Sendable {
             guard state != PGRES_POLLING_FAILED, PQstatus(pointer) != CONNECTION_BAD else {
                 throw .unavailable("The database cannot be reached: \(failureText).")
             }
-            guard wait(reading: state == PGRES_POLLING_READING, writing: state == PGRES_POLLING_WRITING, deadline) else {
+            guard wait(reading: state == PGRES_POLLING_READING, writing: state == PGRES_POLLING_WRITING, deadline)
+            else {
                 throw .unavailable("The database did not answer within \(timeout / 1000) s.")
             }
             state = PQconnectPoll(pointer)

@@ -164,7 +164,8 @@ struct Joining {
                 """
                 SELECT count(pg_terminate_backend(pid))::int8 FROM pg_stat_activity
                 WHERE application_name = convert_from($1::bytea, 'UTF8') AND pid <> pg_backend_pid()
-                """, [.bytes(Array(Self.name(of: gateway.gateway).utf8))]) { _ in }
+                """, [.bytes(Array(Self.name(of: gateway.gateway).utf8))]
+            ) { _ in }
         }
     }
 }

@@ -60,7 +60,7 @@ extension PostgresStore {
                 if let lost = try lostShard(of: epochs) { throw .epochLost(lost) }
                 try demandOwnership(state)
                 guard reads.fences == nil else {
-                    throw .corrupt("The database refused a commit, and its epochs and fences are those of this program.")
+                    throw .corrupt("The database refused a commit whose epochs and fences are right.")
                 }
                 try reads.readFences(groups, writer)
             }
@@ -149,14 +149,17 @@ extension PostgresStore {
     /// - Returns: an upper bound of the number of rows.
     private func evict(_ table: String, key: String, order: String, limit: Int) -> Int {
         do throws(StoreError) {
-            let rows = try writer.read("SELECT count(*)::int8 FROM pawl.\(table)") { $0.count == 1 ? $0.number(0, 0) : 0 }
+            let rows = try writer.read("SELECT count(*)::int8 FROM pawl.\(table)") { rows in
+                rows.count == 1 ? rows.number(0, 0) : 0
+            }
             guard rows > Int64(limit) else { return Int(rows) }
             let excess = Int(rows) - limit + limit / 16
             _ = try writer.read(
                 """
                 DELETE FROM pawl.\(table) WHERE (\(key)) IN (SELECT \(key) FROM pawl.\(table) ORDER BY \(order)
                 LIMIT $1::int8)
-                """, [.number(Int64(excess))]) { _ in }
+                """, [.number(Int64(excess))]
+            ) { _ in }
             return Int(rows) - excess
         } catch {
             // The next commit tries again.

@@ -118,8 +118,9 @@ package final class PostgresStore: Store {
             try Raised(over: control, from: old, to: new, in: sharding)
         }
         let committer = doubt.committer
-        let known = committer.epochs.isEmpty ? [state.unshardedCommits] : committer.epochs.map { state.commits[$0.shard] ?? 0 }
-        let found = committer.epochs.isEmpty ? [raised.unsharded] : committer.epochs.map { raised.commits[$0.shard] ?? 0 }
+        let shards = committer.epochs.map(\.shard)
+        let known = shards.isEmpty ? [state.unshardedCommits] : shards.map { state.commits[$0] ?? 0 }
+        let found = shards.isEmpty ? [raised.unsharded] : shards.map { raised.commits[$0] ?? 0 }
         let isCommitted: Bool
         switch zip(found, known).map(-) {
         case let steps where steps.allSatisfy { $0 == 0 }: isCommitted = false

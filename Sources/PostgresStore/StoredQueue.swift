@@ -18,6 +18,8 @@ struct StoredQueue: QueueReading {
     private static let responseSize =
         "(SELECT length(headers) + length(body) FROM pawl.queue_response AS a WHERE a.id = p.id)::int8"
 
+    private static let byToken = "WHERE r.token_high = $1::int8 AND r.token_low = $2::int8"
+
     // MARK: The port
 
     func load() throws(QueueStoreError) -> QueueContents {
@@ -26,8 +28,7 @@ struct StoredQueue: QueueReading {
 
     func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
         do throws(StoreError) {
-            guard let row = try rows("WHERE r.token_high = $1::int8 AND r.token_low = $2::int8", Self.token(token)).first
-            else { return nil }
+            guard let row = try rows(Self.byToken, Self.token(token)).first else { return nil }
             return try outcome(row)
         } catch {
             throw Self.error(error)
@@ -36,7 +37,7 @@ struct StoredQueue: QueueReading {
 
     func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
         do throws(StoreError) {
-            return try rows("WHERE r.token_high = $1::int8 AND r.token_low = $2::int8", Self.token(token)).first?.request
+            return try rows(Self.byToken, Self.token(token)).first?.request
         } catch {
             throw Self.error(error)
         }

@@ -1,0 +1,168 @@
+import Foundation
+import Glibc
+import PeerKit
+import StorePort
+import TestKit
+
+@testable import PostgresStore
+@testable import SQLiteStore
+
+/// PostgreSQL as Debian builds it, with a data directory of its own, on loopback. It takes no root, so as root it runs as
+/// `nobody`.
+final class Database: Sendable {
+    /// Why there can be no server here; nil if there can.
+    static let obstacle: String? = {
+        guard initdb != nil else { return "PostgreSQL is not installed" }
+        guard geteuid() == 0 else { return nil }
+        return access("/usr/bin/setpriv", X_OK) == 0 && getpwnam("nobody") != nil ? nil : "no right to be another user"
+    }()
+    static let hasPooler = ["/usr/sbin", "/usr/bin"].contains { access("\($0)/pgbouncer", X_OK) == 0 }
+
+    /// The directory of the server's programs, which Debian keeps out of `PATH`, the newest first.
+    private static let initdb: String? = {
+        let root = "/usr/lib/postgresql"
+        let versions = (try? FileManager.default.contentsOfDirectory(atPath: root)) ?? []
+        let debian = versions.sorted { $0.compare($1, options: .numeric) == .orderedDescending }
+            .map { "\(root)/\($0)/bin" }
+        return (debian + ["/usr/bin", "/usr/local/bin"]).first { access($0 + "/initdb", X_OK) == 0 }
+    }()
+
+    let port: UInt16
+    private let reservation: FreePort
+    private let scratch: ScratchDirectory
+    private let server: ChildProcess
+
+    init() throws {
+        guard let programs = Self.initdb else { throw PeerError("PostgreSQL is not installed") }
+        reservation = try FreePort()
+        port = reservation.number
+        scratch = try ScratchDirectory()
+        let data = try scratch.directory("data")
+        chmod(data, 0o700)
+        if geteuid() == 0 { try scratch.give(to: "nobody") }
+        let made = try Self.run(
+            programs + "/initdb", ["-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"])
+        guard made.succeeded else { throw PeerError("initdb: \(made.stderr)") }
+        let settings = [
+            "port=\(port)", "listen_addresses=127.0.0.1", "unix_socket_directories=\(scratch.path)",
+            "shared_buffers=16MB", "max_connections=40", "autovacuum=off",
+        ]
+        let words = Self.words(programs + "/postgres", ["-D", data] + settings.flatMap { ["-c", $0] })
+        server = try ChildProcess(words[0], Array(words.dropFirst()), workingDirectory: scratch.path)
+        do {
+            try server.waitUntilListening(port)
+            try eventually("answers of PostgreSQL") { (try? execute("SELECT 1")) != nil }
+        } catch {
+            server.kill(SIGQUIT)
+            throw error
+        }
+    }
+
+    deinit {
+        // At once: the others would wait for their clients.
+        server.kill(SIGQUIT)
+        server.stop()
+    }
+
+    private static func words(_ program: String, _ arguments: [String]) -> [String] {
+        guard geteuid() == 0 else { return [program] + arguments }
+        let user = ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
+        return ["/usr/bin/setpriv"] + user + [program] + arguments
+    }
+
+    private static func run(_ program: String, _ arguments: [String]) throws -> ChildProcess.Output {
+        let words = words(program, arguments)
+        return try ChildProcess.run(words[0], Array(words.dropFirst()))
+    }
+
+    var url: String { "postgresql://pawl@127.0.0.1:\(port)/postgres" }
+
+    func address(port: UInt16? = nil, isPooled: Bool = false) throws -> StoreAddress {
+        try StoreAddress("postgresql://pawl@127.0.0.1:\(port ?? self.port)/postgres", isPooled: isPooled)
+    }
+
+    /// Runs statements over a connection of their own.
+    func execute(_ sql: String) throws {
+        let connection = try Connection(address(), name: "a test", timeout: 60_000)
+        try connection.runAll(sql, timeout: 60_000)
+    }
+
+    /// The number that a statement returns.
+    func number(_ sql: String) throws -> Int64 {
+        let connection = try Connection(address(), name: "a test", timeout: 60_000)
+        let rows = try connection.run(sql, [], isPrepared: false, timeout: 60_000)
+        return rows.count == 0 ? 0 : rows.number(0, 0)
+    }
+
+    /// Sets a parameter of the server, and waits until new connections have it; nil resets it.
+    func set(_ name: String, _ value: String?) throws {
+        try execute(value.map { "ALTER SYSTEM SET \(name) = '\($0)'" } ?? "ALTER SYSTEM RESET \(name)")
+        try execute("SELECT pg_reload_conf()")
+        guard let value else { return }
+        try eventually("\(name) is \(value)") {
+            try number("SELECT CASE WHEN current_setting('\(name)') = '\(value)' THEN 1 ELSE 0 END::int8") == 1
+        }
+    }
+
+    func removeTables() throws { try execute("DROP SCHEMA IF EXISTS pawl CASCADE") }
+}
+
+/// PgBouncer in transaction mode, with two connections to the server.
+final class Pooler: Sendable {
+    let port: UInt16
+    private let reservation: FreePort
+    private let scratch: ScratchDirectory
+    private let process: ChildProcess
+
+    init(_ database: Database) throws {
+        reservation = try FreePort()
+        port = reservation.number
+        scratch = try ScratchDirectory()
+        let file = try scratch.write(
+            "pgbouncer.ini",
+            """
+            [databases]
+            * = host=127.0.0.1 port=\(database.port) user=pawl
+            [pgbouncer]
+            listen_addr = 127.0.0.1
+            listen_port = \(port)
+            unix_socket_dir =
+            auth_type = any
+            pool_mode = transaction
+            default_pool_size = 2
+            server_reset_query =
+            """)
+        var words = ["pgbouncer", file]
+        if geteuid() == 0 {
+            words = ["/usr/bin/setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"] + words
+        }
+        process = try ChildProcess(words[0], Array(words.dropFirst()), workingDirectory: scratch.path)
+        try process.waitUntilListening(port)
+    }
+
+    deinit { process.stop() }
+}
+
+/// A gateway's directory.
+final class Place: Sendable {
+    private let scratch: ScratchDirectory
+
+    init() throws { scratch = try ScratchDirectory() }
+
+    var data: String { scratch.file("data") }
+    var key: String { data + "/storage.key" }
+
+    func open(_ address: StoreAddress) throws -> PostgresStore {
+        try PostgresStore.open(address, directory: data, key: .file(key))
+    }
+
+    /// What opening is refused with.
+    func refusal(_ address: StoreAddress) -> StoreError? {
+        do {
+            _ = try PostgresStore.open(address, directory: data, key: .file(key))
+            return nil
+        } catch {
+            return error
+        }
+    }
+}
