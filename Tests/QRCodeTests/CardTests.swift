@@ -18,6 +18,19 @@ import Testing
         #expect(try CardForm(uri: text) == card)
     }
 
+    /// 80 columns and 24 rows, one of them for the prompt.
+    @Test(arguments: [1, 5, 9, 16, 27]) func theCodeOfANickFitsASmallTerminal(_ length: Int) throws {
+        var random = SeededGenerator(seed: UInt64(length))
+        let card = try CardForm(
+            name: String(repeating: "n", count: length), root: IdentityKeyPair(random: &random).publicKey)
+        let code = try #require(QRCode(Array(card.uri.utf8)))
+        let quietZone = code.quietZone(fitting: 23)
+        let lines = code.plain(quietZone: quietZone).split(separator: "\n", omittingEmptySubsequences: false)
+        #expect(lines.count <= 23 && lines.allSatisfy { $0.count <= 80 })
+        #expect(quietZone >= QRCode.narrowQuietZone)
+        #expect(try DecodingTests.picture(lines, ink: false).decoded() == Array(card.uri.utf8))
+    }
+
     @Test func theLineOfThePageCompiles() throws {
         let uri = "pawl:contact"
         let code = QRCode(Array(uri.utf8))

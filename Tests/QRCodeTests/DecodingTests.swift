@@ -92,7 +92,7 @@ import Testing
     }
 
     /// As a terminal draws half blocks; `ink` says whether what is drawn is dark.
-    private static func picture(_ lines: [Substring], ink: Bool) -> Picture {
+    static func picture(_ lines: [Substring], ink: Bool) -> Picture {
         let rows = lines.flatMap { line in
             [line.map { "█▀".contains($0) == ink }, line.map { "█▄".contains($0) == ink }]
         }
