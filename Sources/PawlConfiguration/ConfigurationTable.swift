@@ -172,6 +172,17 @@ extension ConfigurationKey {
         reason: "The name that the backend's certificate must contain, if the URL has an IP address."
     ) { optional($0.upstream.tls.serverName) }
 
+    static let upstreamCertificate = ConfigurationKey(
+        "upstream.tls.certificate", .path, standard: .one(""), example: .one("/etc/pawl/client.pem"),
+        reason: "A PEM file with a certificate that is shown to the backend, and its chain. In a sidecar it is the "
+            + "person's, for SASL EXTERNAL and CertFP. In front of a backend it is the gateway's own, for all clients."
+    ) { optional($0.upstream.tls.identity?.certificate) }
+
+    static let upstreamKey = ConfigurationKey(
+        "upstream.tls.key", .path, standard: .one(""), example: .one("/etc/pawl/client-key.pem"),
+        reason: "A PEM file with the private key of that certificate. It may be the same file."
+    ) { optional($0.upstream.tls.identity?.key) }
+
     static let upstreamProxyProtocol = ConfigurationKey(
         "upstream.proxy_protocol", choice(PawlConfiguration.Upstream.ProxyProtocol.self), standard: .one("none"),
         example: .one("v2"),
@@ -224,7 +235,7 @@ extension ConfigurationKey {
 
     private static let back = [
         upstreamURL, upstreamHost, upstreamNetwork, upstreamEarlierNetworks, upstreamAuthorities, upstreamVerify,
-        upstreamServerName, upstreamProxyProtocol,
+        upstreamServerName, upstreamCertificate, upstreamKey, upstreamProxyProtocol,
         upstreamPassword, upstreamPasswordFile, upstreamConnectTimeout, upstreamOutagePatience, floodBurst, floodLines,
         floodBytes,
     ]

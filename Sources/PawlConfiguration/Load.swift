@@ -94,6 +94,21 @@ extension PawlConfiguration.Upstream {
             authorities: reading.optional(.upstreamAuthorities, TextParsers.path),
             verify: reading.flag(.upstreamVerify),
             serverName: reading.optional(.upstreamServerName, TextParsers.host))
+        let certificate = reading.optional(.upstreamCertificate, TextParsers.path)
+        let key = reading.optional(.upstreamKey, TextParsers.path)
+        switch (certificate, key) {
+        case (let certificate?, let key?): self.tls.identity = .init(certificate: certificate, key: key)
+        case (_?, nil) where reading.isSound(.upstreamKey):
+            reading.conflict("\(reading.place(of: .upstreamCertificate)) needs `upstream.tls.key` beside it")
+        case (nil, _?) where reading.isSound(.upstreamCertificate):
+            reading.conflict("\(reading.place(of: .upstreamKey)) needs `upstream.tls.certificate` beside it")
+        case (_?, nil), (nil, _?), (nil, nil): break
+        }
+        if self.tls.identity != nil, reading.isSound(.upstreamURL), !self.url.isEncrypted {
+            reading.conflict(
+                "\(reading.place(of: .upstreamCertificate)) has no effect: `\(self.url)` in upstream.url is without TLS"
+            )
+        }
         self.proxyProtocol = reading.choice(.upstreamProxyProtocol)
         self.webircPassword = reading.secret(.upstreamPassword, file: .upstreamPasswordFile)
         self.connectTimeout = reading.seconds(.upstreamConnectTimeout)

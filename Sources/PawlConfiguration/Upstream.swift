@@ -36,6 +36,8 @@ extension PawlConfiguration.Upstream {
         package var verify: Bool
         /// The name that the certificate must contain, or `nil` for the host of the URL.
         package var serverName: String?
+        /// The certificate that is shown to the backend, with its key; nil for none.
+        package var identity: PawlConfiguration.Identity?
     }
 
     /// The version of the PROXY protocol towards the backend.

@@ -213,8 +213,18 @@ enum Assembly {
     }
 
     /// Returns the TLS settings for connections to the backend.
-    static func clientTLS(_ options: PawlConfiguration.Upstream.TLS) -> TLSConfiguration {
+    ///
+    /// - Throws: ``AdminFailure`` if the certificate for the backend cannot be used.
+    static func clientTLS(_ options: PawlConfiguration.Upstream.TLS) throws -> TLSConfiguration {
         var tls = TLSConfiguration.makeClientConfiguration()
+        if let identity = options.identity {
+            do {
+                tls.certificateChain = try NIOSSLCertificate.fromPEMFile(identity.certificate).map { .certificate($0) }
+                tls.privateKey = .privateKey(try NIOSSLPrivateKey(file: identity.key, format: .pem))
+            } catch {
+                throw clientCertificateFailure(identity, error)
+            }
+        }
         if let authorities = options.authorities { tls.trustRoots = .file(authorities) }
         if !options.verify { tls.certificateVerification = .none }
         return tls
@@ -229,15 +239,28 @@ enum Assembly {
         options.hostField = upstream.host
         options.webIRCPassword = upstream.webircPassword?.value
         guard upstream.url.isEncrypted else { return options }
+        let tls = try clientTLS(upstream.tls)
         do {
-            options.tls = try NIOSSLContext(configuration: clientTLS(upstream.tls))
+            options.tls = try NIOSSLContext(configuration: tls)
         } catch {
+            if let identity = upstream.tls.identity, upstream.tls.authorities == nil {
+                throw clientCertificateFailure(identity, error)
+            }
             throw AdminFailure(
                 .authoritiesUnusable, "The authorities for the backend's certificate cannot be used: \(error).")
         }
         let name = upstream.tls.serverName ?? upstream.url.host
         options.serverName = IPAddress(name) == nil ? name : nil
         return options
+    }
+
+    private static func clientCertificateFailure(
+        _ identity: PawlConfiguration.Identity, _ error: any Error
+    ) -> AdminFailure {
+        AdminFailure(
+            .certificateUnusable,
+            "The certificate for the backend, \(identity.certificate), or its key \(identity.key) cannot be used: \(error). "
+                + "Both have to be PEM files that belong together.")
     }
 
     /// Opens the files that a configuration names, as `pawl config check` does.

@@ -52,6 +52,7 @@ struct DocumentTests {
             "tls.certificate": "identity.certificate", "tls.key": "identity.key",
             "accept.trusted": "accept.trusts(", "accept.webirc_password_file": "webircPassword",
             "upstream.webirc_password_file": "webircPassword", "upstream.tls.ca": "authorities",
+            "upstream.tls.certificate": "identity.certificate", "upstream.tls.key": "identity.key",
             "push.secret_file": "configuration.secret", "push.ca": "configuration.authorities",
             "upstream.flood.burst": "flood.burst", "storage_key.file": "case .file(",
             "queue.credentials": "queueCredentials",
@@ -150,6 +151,11 @@ struct DocumentTests {
     func everyExampleIsGood(name: String) throws {
         let key = try #require(ConfigurationKey.named(name))
         var environment = ["PAWL_TLS_CERTIFICATE": "/c", "PAWL_TLS_KEY": "/k"]
+        if name.hasPrefix("upstream.tls.") {
+            environment["PAWL_UPSTREAM_URL"] = "ircs://irc.example.org"
+            environment["PAWL_UPSTREAM_TLS_CERTIFICATE"] = "/c"
+            environment["PAWL_UPSTREAM_TLS_KEY"] = "/k"
+        }
         environment[key.variable] = key.example.joined
         if name == "mapping" {
             environment["PAWL_LISTEN"] = "http://127.0.0.1:8008"

@@ -233,6 +233,15 @@ struct RefusalTests {
         Case("tls: {certificate: /c}", "`tls.certificate` in FILE line 1 needs `tls.key` beside it"),
         Case("tls: {key: /k}", "`tls.key` in FILE line 1 needs `tls.certificate` beside it"),
         Case(
+            "upstream: {url: ircs://a, tls: {certificate: /c}}",
+            "`upstream.tls.certificate` in FILE line 1 needs `upstream.tls.key` beside it"),
+        Case(
+            "upstream: {url: ircs://a, tls: {key: /k}}",
+            "`upstream.tls.key` in FILE line 1 needs `upstream.tls.certificate` beside it"),
+        Case(
+            "upstream: {url: irc://a, tls: {certificate: /c, key: /k}}",
+            "`upstream.tls.certificate` in FILE line 1 has no effect: `irc://a:6667` in upstream.url is without TLS"),
+        Case(
             "storage_key:\n  file: /k\n  environment: KEY",
             "`storage_key.file` in FILE line 2 and `storage_key.environment` in FILE line 3 exclude each other; "
                 + "keep one"),

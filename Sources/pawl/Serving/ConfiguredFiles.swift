@@ -18,6 +18,8 @@ struct ConfiguredFiles: Sendable {
         let paths: [(String, String?)] = [
             ("tls.certificate", configuration.tls?.certificate), ("tls.key", configuration.tls?.key),
             ("upstream.tls.ca", configuration.upstream.tls.authorities), ("mapping", configuration.mapping),
+            ("upstream.tls.certificate", configuration.upstream.tls.identity?.certificate),
+            ("upstream.tls.key", configuration.upstream.tls.identity?.key),
         ]
         files = paths.compactMap { key, path in
             guard let path else { return nil }
