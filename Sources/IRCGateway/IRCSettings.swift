@@ -118,6 +118,8 @@ package final class MachineOutput {
     /// Bytes for the client.
     package var downstream = ByteBuffer()
     package var jobs: [IRCJob] = []
+    /// Commands of the person to the sidecar itself, as they were written.
+    package var commands: [String] = []
     /// The delivery numbers of lines among the bytes for the client.
     package var delivered: [UInt64] = []
     /// The time at which to wake the machine, in nanoseconds of the monotonic clock.
@@ -133,6 +135,7 @@ package final class MachineOutput {
         upstream.clear(minimumCapacity: 0)
         downstream.clear(minimumCapacity: 0)
         jobs.removeAll(keepingCapacity: true)
+        commands.removeAll(keepingCapacity: true)
         delivered.removeAll(keepingCapacity: true)
         wakeAt = nil
         closesDownstream = false

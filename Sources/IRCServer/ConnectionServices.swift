@@ -16,6 +16,8 @@ package struct ConnectionServices: Sendable {
     package var clock: @Sendable () -> Timestamp
     /// Called with the reason if the backend cannot be reached, for the log.
     package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
+    /// Called with a command that the person has written to the sidecar itself.
+    package var command: @Sendable (ConnectionID, String) -> Void = { _, _ in }
     /// Called for each new connection, so that a reload applies from the next connection on.
     package var downstream: @Sendable () -> DownstreamOptions
     package var upstream: @Sendable () -> UpstreamOptions

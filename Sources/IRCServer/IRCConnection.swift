@@ -260,6 +260,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         }
         if output.downstream.readableBytes > 0 { writeDownstream() }
         if !output.jobs.isEmpty { services.submit(output.jobs) }
+        for command in output.commands { services.command(id, command) }
         if let wakeAt = output.wakeAt { schedule(wakeAt) }
         let (starts, closesDownstream, closesUpstream) = (
             output.startsTLS, output.closesDownstream, output.closesUpstream

@@ -53,6 +53,9 @@ package enum Notices {
     /// The mark shown before plaintext.
     package static let notEncrypted = "[not encrypted]"
 
+    /// The beginning of a command to a sidecar, as a person writes it in the chat client.
+    static let control = "/msg *pawl"
+
     /// Used in place of a conversation's name that means nothing to people.
     package static let thisConversation = "this conversation"
 
@@ -78,7 +81,7 @@ package enum Notices {
                 + "encryption in your client."
         case .changedKeys:
             "Not sent: \(target) shows keys that are not the ones you know, or another list of devices. Ask \(target), by "
-                + "another way than this chat, whether they are theirs; then: pawl sidecar verify \(target), and pawl sidecar accept "
+                + "another way than this chat, whether they are theirs; then: \(control) verify \(target), and \(control) accept "
                 + "\(target)."
         case .name:
             "Not sent: this name is not written in UTF-8, so a message to it cannot be protected. Set your client to "
@@ -129,13 +132,13 @@ package enum Notices {
                 + "yours. Update yours."
         case .tooManyPeers:
             "Keys from \(source) were not accepted: your sidecar knows the keys of as many people as it can. Remove "
-                + "those whom you no longer write to: pawl sidecar forget NICK. Then ask \(source) to write to you."
+                + "those whom you no longer write to: \(control) forget NICK. Then ask \(source) to write to you."
         case .unknownSender:
             "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
         case .ownListForked:
             "A device that is or was yours, and writes as \(source), shows another version of the list of your devices. One "
-                + "of your devices may be stolen. Nothing was accepted. Compare your devices (pawl sidecar status), and "
-                + "remove those that are not yours: pawl sidecar revoke."
+                + "of your devices may be stolen. Nothing was accepted. Compare your devices (\(control) status), and "
+                + "remove those that are not yours: \(control) revoke."
         case .keyMissing:
             "An encrypted message from \(source) could not be opened: the key for this room has not arrived. Your "
                 + "sidecar has asked for it."
@@ -340,7 +343,7 @@ package enum Notices {
 
     package static func keysExchanged(_ nick: String) -> String {
         "Keys were exchanged with \(nick). From now on your messages to each other are end-to-end encrypted. To be sure "
-            + "that nobody intercepts them, compare your keys: pawl sidecar verify \(nick)"
+            + "that nobody intercepts them, compare your keys: \(control) verify \(nick)"
     }
 
     package static func roomProtected(_ room: String, readers: Int) -> String {
@@ -359,26 +362,63 @@ package enum Notices {
         return nicks.count > limit ? "\(names) and \(nicks.count - limit) more" : names
     }
 
-    /// A word quoted for a shell: names of rooms may contain characters that a shell interprets.
-    static func shellWord(_ word: String) -> String { "'" + word.replacing("'", with: "'\\''") + "'" }
-
     package static func wayBack(_ room: String) -> String {
-        "You have protected \(room). To send plain text there again: pawl sidecar plain \(shellWord(room))"
+        "You have protected \(room). To send plain text there again: \(control) plain \(room)"
+    }
+
+    // How own messages go, when it has changed
+
+    package static func goesSealed(_ nick: String, isVerified: Bool) -> String {
+        "Your messages to \(nick) are end-to-end encrypted"
+            + (isVerified ? ", and you have compared your keys." : ".")
+    }
+
+    package static func goesPlain(_ nick: String, hasFront: Bool) -> String {
+        "Your messages to \(nick) are not end-to-end encrypted: no keys of theirs are known. "
+            + (hasFront ? "The gateway of this network can read them." : "The server can read them.")
+            + " To send them nothing until there are keys: \(control) plain \(nick) off"
+    }
+
+    package static func waitsForKeys(_ nick: String) -> String {
+        "Your message to \(nick) waits until your devices have agreed on keys, for some seconds."
+    }
+
+    package static func roomGoesPlain(_ room: String, _ nicks: [String]) -> String {
+        "What you say in \(room) is not encrypted: no keys are known of \(list(nicks, limit: 5)). To encrypt it for the others "
+            + "anyway: \(control) protect \(room)"
+    }
+
+    /// Follows ``withheld(from:)`` once, if keys of that person are known.
+    package static func stoppedSidecar(_ nick: String) -> String {
+        "Either \(nick) is connected without their sidecar, and sees your messages as unreadable text, or somebody else uses "
+            + "the name. Ask \(nick), by another way than this chat, to start it. To write to them in plain text: \(control) "
+            + "forget \(nick)"
+    }
+
+    /// The same as ``notCommitted(target:)``, in a sidecar.
+    package static func notStored(target: String) -> String {
+        "Not sent: your sidecar could not store your message to \(target). Look at the disk of its machine."
+    }
+
+    /// The refusal of a message to a person, after `protect` with a nick.
+    package static func plainRefused(_ target: String) -> String {
+        "Not sent: you refuse plain text to \(target), and no keys of theirs are known. To allow it again: "
+            + "\(control) plain \(target) on"
     }
 
     package static func roomSealed(_ room: String, readers: Int, isProtected: Bool) -> String {
         "What you say in \(room) is end-to-end encrypted for \(readers) others, "
             + (isProtected
                 ? "also if people without a sidecar join: you have protected this room."
-                : "as long as everybody here has a sidecar. To keep it encrypted if others join: pawl sidecar protect "
-                    + shellWord(room))
+                : "as long as everybody here has a sidecar. To keep it encrypted if others join: \(control) protect "
+                    + room)
     }
 
     package static func roomPlain(_ room: String, _ nicks: [String]) -> String {
         let reason = nicks.isEmpty ? "" : ": no keys are known of \(list(nicks, limit: 10))"
         return
-            "What you say in \(room) is not encrypted any more\(reason). To encrypt it anyway: pawl sidecar protect "
-            + shellWord(room)
+            "What you say in \(room) is not encrypted any more\(reason). To encrypt it anyway: \(control) protect "
+            + room
     }
 
     package static func roomJustPlain(_ room: String) -> String {
@@ -394,11 +434,11 @@ package enum Notices {
         switch act {
         case .protect:
             "\(nick) asks you to protect \(room): then none of your messages there is sent unencrypted, and people "
-                + "without a sidecar cannot read them. To agree: pawl sidecar protect \(shellWord(room))"
+                + "without a sidecar cannot read them. To agree: \(control) protect \(room)"
         case .plain:
             "\(nick) asks you to protect \(room) no longer: then your messages there are sent unencrypted while people "
-                + "without a sidecar are in it, and the server can read them. To agree: pawl sidecar plain "
-                + shellWord(room)
+                + "without a sidecar are in it, and the server can read them. To agree: \(control) plain "
+                + room
         }
     }
 
@@ -416,7 +456,7 @@ package enum Notices {
     package static func plainAnnouncement(_ nicks: [String]) -> String {
         let reason = nicks.isEmpty ? "" : ", because \(list(nicks, limit: 3)) cannot read encrypted messages"
         return plainAnnouncementStart + " are messages in this room\(reason). Members with a Pawl sidecar can keep "
-            + "theirs encrypted with the command pawl sidecar protect."
+            + "theirs encrypted with the command /msg *pawl protect and the name of the room."
     }
 
     /// The line for people without keys in a room in which messages are sealed for others.
@@ -426,22 +466,22 @@ package enum Notices {
             + "one, or ask them to send plain text."
     }
 
-    package static let adopted = "The list of your devices has changed. See: pawl sidecar status."
+    package static let adopted = "The list of your devices has changed. See: \(control) status."
     package static let revoked =
         "Another device of yours has removed this one. It can read no new messages, and its messages are no longer "
         + "accepted."
 
     package static func changedKeys(_ nick: String) -> String {
         "\(nick) shows keys that are not the ones you know. Either they have set up Pawl again, or somebody else uses "
-            + "their name. Nothing is sent to them until you check and accept the new keys: pawl sidecar verify "
-            + "\(nick), pawl sidecar accept \(nick)"
+            + "their name. Nothing is sent to them until you check and accept the new keys: \(control) verify "
+            + "\(nick), \(control) accept \(nick)"
     }
 
     /// The notice about a device list that forks from the known one.
     package static func forkedList(of name: String, shownBy nick: String) -> String {
         let source = name == nick ? "\(nick) shows" : "\(nick), with the keys of \(name), shows"
         return "\(source) another version of the list of their devices than the one you know: one of their devices may "
-            + "be stolen. The safety number is the same for both. Nothing is sent to \(name) until you decide: pawl sidecar "
+            + "be stolen. The safety number is the same for both. Nothing is sent to \(name) until you decide: \(control) "
             + "verify \(name) shows both versions. Ask \(name), by another way than this chat, which devices are theirs."
     }
 

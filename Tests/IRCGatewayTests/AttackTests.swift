@@ -142,7 +142,7 @@ import Vault
         let notice = Notices.forkedList(of: "eve", shownBy: "eve")
         #expect(people.alice.read.count { $0.contains(notice.prefix(60)) } == 1)
         alice.send(people.alice, "PRIVMSG eve :secret")
-        #expect(people.alice.read.contains { $0.contains("pawl sidecar accept eve") })
+        #expect(people.alice.read.contains { $0.contains("accept eve") })
         #expect(!alice.canary.contains("secret"))
         alice.pendingJobs.append(.sidecar(.decide(.nick("eve"), .keep)))
         alice.settle()

@@ -259,7 +259,7 @@ import Vault
         #expect(first.wasNotified(Notices.changedKeys("bob")))
         #expect(!texts(first).contains { $0.contains("it is me") })
         alice.send(first, "PRIVMSG bob :secret three")
-        #expect(first.read.contains { $0.contains("pawl sidecar accept bob") })
+        #expect(first.read.contains { $0.contains("accept bob") })
         #expect(!client.read.contains { $0.contains("secret three") })
     }
 }

@@ -22,6 +22,8 @@ extension World {
 extension World.Client {
     /// Texts of the messages that it has read, without the server's remarks.
     var texts: [String] {
-        messages.filter { !$0.hasPrefix(":srv ") }.map { String($0.split(separator: ":", maxSplits: 2).last ?? "") }
+        messages.filter { !$0.hasPrefix(":srv ") && !$0.contains("!pawl@localhost NOTICE ") }.map {
+            String($0.split(separator: ":", maxSplits: 2).last ?? "")
+        }
     }
 }

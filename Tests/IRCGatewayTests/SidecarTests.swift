@@ -85,7 +85,7 @@ import Vault
         #expect(client.wasNotified(Notices.failure(.unknownSender, from: "bob", inSidecar: true)))
         #expect(second.read.contains { $0.contains(Notices.changedKeys("alice")) })
         bob.send(second, "PRIVMSG alice :must not go")
-        #expect(second.read.contains { $0.contains(" 531 ") && $0.contains("pawl sidecar accept alice") })
+        #expect(second.read.contains { $0.contains(" 531 ") && $0.contains("accept alice") })
         #expect(!bob.canary.contains("must not go"))
         bob.pendingJobs.append(.sidecar(.decide(.nick("alice"), .accept)))
         bob.settle()

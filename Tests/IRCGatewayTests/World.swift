@@ -21,6 +21,8 @@ final class World {
         let id: Int
         let machine: IRCConnectionMachine
         var read: [String] = []
+        /// Its commands to the sidecar itself.
+        var commands: [String] = []
         var isOpen = true
         /// Of a sidecar: its connection to the gateway in front.
         var front: Client?
@@ -220,6 +222,7 @@ final class World {
 
     private func take(_ output: MachineOutput, for client: Client) {
         client.read += lines(output.downstream)
+        client.commands += output.commands
         for sequence in output.delivered where !diesBeforeSockets {
             journal.insert(sequence)
             pendingJobs.append(.delivered(sequences: [sequence]))

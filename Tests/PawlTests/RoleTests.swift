@@ -26,7 +26,7 @@ import Testing
 
     private static let ofSidecars = [
         ["status"], ["verify", "bob"], ["accept", "bob"], ["forget", "bob"], ["adopt", "bob"], ["join", "bob"],
-        ["revoke", "ff"], ["protect", "#a"], ["plain", "#a"],
+        ["revoke", "ff"], ["protect", "#a"], ["plain", "#a"], ["card"], ["scan", "pawl:contact?"], ["devices"],
     ]
 
     @Test(arguments: [Kind.irc, .http]) func onlyASidecarExecutesItsCommands(_ kind: Kind) async throws {

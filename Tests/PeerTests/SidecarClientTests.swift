@@ -15,6 +15,8 @@ import Testing
         defer { bob.stop() }
         let carol = try Irssi(port: lab.server.port, nick: "carol")
         defer { carol.stop() }
+        let dave = try WeeChat(port: lab.server.port, nick: "dave")
+        defer { dave.stop() }
 
         try alice.send("/msg bob hello in the clear")
         try alice.waitFor("Keys were exchanged with bob")
@@ -24,9 +26,21 @@ import Testing
         try bob.send("/msg alice canary for irssi")
         try alice.waitFor("[e2e] canary for irssi")
 
+        // Commands in the window of the sidecar itself.
+        try alice.send("/msg *pawl status")
+        try alice.waitFor("(this one)")
+        try bob.send("/msg *pawl verify alice")
+        try bob.waitFor("/msg *pawl verify alice --matches", in: .chat("*pawl"))
+
         // Somebody without a sidecar, in private and in a room with both.
         try alice.send("/msg carol plain words for carol")
         try carol.waitFor("plain words for carol")
+        try alice.send("/msg dave plain words for dave")
+        try dave.waitFor("plain words for dave", in: .chat("alice"))
+        // The mark of a sidecar behind them is neither shown nor logged.
+        #expect(try carol.screen().split(separator: "\n").contains { $0.contains(/plain words for carol *$/) })
+        try eventually("the log of irssi") { carol.log("alice").hasSuffix("plain words for carol\n") }
+        #expect(dave.log(.chat("alice")).hasSuffix("\tplain words for dave\n"))
         try carol.send("/msg alice plain words for alice")
         try alice.waitFor("plain words for alice")
         for client in [alice, carol] { try client.send("/join #room") }

@@ -106,7 +106,7 @@ final class SidecarLab {
         for client in [alice, bob, carol] { client.send("PRIVMSG #room :in the room, \(client.nick)") }
         for reader in [alice, bob, carol] {
             for writer in [alice, bob, carol] where writer !== reader {
-                // Behind the first line of a sidecar stands white space that people do not see.
+                // Behind the first line of a sidecar stand codes that people do not see.
                 try reader.expect("line of \(writer.nick)") { $0.body.hasPrefix("in the room, \(writer.nick)") }
             }
         }
@@ -276,6 +276,39 @@ final class SidecarLab {
         alice.send("PRIVMSG bob :canary for the new keys")
         try again.expectMessage("[e2e] canary for the new keys")
         #expect(!lab.tap.shows("canary"))
+    }
+
+    /// As at a bouncer, without a shell.
+    @Test(arguments: Backend.allCases) func aPersonCommandsItInTheChat(_ backend: Backend) throws {
+        let lab = try SidecarLab(backend.start())
+        defer { lab.stop() }
+        let (first, second) = (try lab.sidecar(), try lab.sidecar())
+        let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
+        func answer(_ text: String, _ part: String, of client: IRCClient) throws -> IRCLine {
+            client.send("PRIVMSG *pawl :\(text)")
+            return try client.expect("an answer to \(text)") {
+                $0.command == "PRIVMSG" && $0.nick == "*pawl" && $0.body.contains(part)
+            }
+        }
+        _ = try answer("help", "plain NICK on|off", of: alice)
+        _ = try answer("verify bob", "No keys of bob are known", of: alice)
+        try Self.exchangeKeys(alice, bob)
+        _ = try answer("status", "bob", of: alice)
+        _ = try answer("verify bob", "/msg *pawl verify bob --matches", of: alice)
+        // From one screen to the other.
+        let card = try answer("card", "pawl:contact?name=bob&", of: bob).body
+        _ = try answer("scan \(card)", "[e2e verified]", of: alice)
+        bob.send("PRIVMSG alice :canary one")
+        try alice.expectMessage("[e2e verified] canary one")
+        _ = try answer("forget bob", "answer: yes", of: alice)
+        _ = try answer("yes", "The keys of bob are forgotten", of: alice)
+        _ = try answer("plain bob off", "Nothing is sent to bob in plain text", of: alice)
+        alice.send("PRIVMSG bob :canary two")
+        try alice.expect("531")
+        alice.send("WHOIS *pawl")
+        try alice.expect("311")
+        #expect(try first.admin(["audit"]).stdout.contains("forget bob"))
+        #expect(!lab.tap.shows("*pawl") && !lab.tap.shows("canary") && !lab.tap.shows("verify bob"))
     }
 
     /// The text of the card on one person's screen is all that the other one needs.

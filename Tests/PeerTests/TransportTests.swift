@@ -271,6 +271,34 @@ import Testing
         }
     }
 
+    /// For SASL EXTERNAL and CertFP the server has to see the person's own certificate.
+    @Test func aSidecarShowsItsPersonsCertificate() throws {
+        let scratch = try ScratchDirectory()
+        let certificate = try Certificate(in: scratch)
+        let port = try FreePort()
+        let server = try ChildProcess(
+            "openssl",
+            [
+                "s_server", "-accept", "127.0.0.1:\(port.number)", "-cert", certificate.certificatePath, "-key",
+                certificate.keyPath, "-Verify", "1", "-verify_return_error", "-CAfile", certificate.certificatePath,
+            ])
+        defer { server.stop() }
+        try server.waitForOutput("ACCEPT")
+        var options = PawlProcess.Options()
+        options.isSidecar = true
+        options.upstreamScheme = "ircs"
+        options.arguments = [
+            "--ca", certificate.certificatePath, "--certificate", certificate.certificatePath, "--key",
+            certificate.keyPath,
+        ]
+        let sidecar = try PawlProcess(upstream: port.number, options)
+        defer { sidecar.stop() }
+        let client = try IRCClient(port: sidecar.port)
+        client.send("NICK alice")
+        // What the client says arrives behind a handshake in which the server demanded a certificate.
+        try server.waitForOutput("NICK alice")
+    }
+
     @Test func strictTransportNamesOurPort() throws {
         var options = InspIRCd.Options()
         options.tls = true

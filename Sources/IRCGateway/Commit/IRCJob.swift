@@ -323,6 +323,8 @@ package enum SidecarReply: Sendable {
     case askRoom(RoomRequestJob)
     /// The control message for the other members of the room; nil if the decision could not be stored.
     case roomAsked(RoomRequestJob, Body?)
+    /// The answer to a command that the person has written to the sidecar itself.
+    case said([String])
 }
 
 /// A line that was opened before a crash and may not have been shown.

@@ -95,6 +95,7 @@ final class SidecarConnection {
     var exchange = KeyExchange()
     var protection: RoomProtection
     var front = FrontLink()
+    var ownLines = OwnLines()
 
     init(_ peers: PeerCache, _ latches: LatchTable) {
         self.peers = peers

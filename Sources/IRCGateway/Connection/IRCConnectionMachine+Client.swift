@@ -12,6 +12,7 @@ extension IRCConnectionMachine {
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
         if line.key.isText || line.key == .tagmsg { return message(line, raw, now, out) }
+        if answersWhois(line, out) { return }
         guessSoftware(line, now, out)
         let demanded = commandPolicy(line)
         let isRefused = demanded.demandsProtection && refuses(line, demanded)

@@ -117,7 +117,8 @@ extension IRCConnectionMachine {
         for source in inbound.fragments.expire(now: now.monotonic) {
             if case .front(let device) = role { device.dropFragments(from: source) }
             environment.tally.add(.fragmentsLost)
-            notify(Notices.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
+            let nick = String(source.prefix { $0 != "!" })
+            notify(Notices.fragmentsLost(from: nick), about: nick, out)
         }
     }
 
@@ -203,7 +204,7 @@ extension IRCConnectionMachine {
         case .sidecar(let sidecar):
             isTagged = settings.marks != .off
             entries += learnt(opened, from: open.sourceNick, sidecar, now, out)
-                .map { InboundEntry(line: noticeLine($0)) }
+                .map { InboundEntry(line: $0) }
             if let room = open.room, sidecar.protection.isProtected(room) || sidecar.people.isWhole(room) {
                 noteSealed(room, sidecar, now, out)
             }
@@ -211,7 +212,8 @@ extension IRCConnectionMachine {
         if isTagged { open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name)) }
         if opened.gap > 0 {
             environment.tally.add(.gaps, opened.gap)
-            entries.append(InboundEntry(line: noticeLine(Notices.gap(opened.gap, from: open.sourceNick))))
+            let text = Notices.gap(opened.gap, from: open.sourceNick)
+            entries.append(InboundEntry(line: noticeLine(text, open)))
         }
         let lines = textLines(
             tags: open.tags, source: open.source, verb: open.verb, target: open.target, body: opened.body)
@@ -224,7 +226,11 @@ extension IRCConnectionMachine {
 
     package func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Timestamp, _ out: MachineOutput) {
         guard let open = inbound.endOpening(ticket) else { return }
-        if case .sidecar(let sidecar) = role { notOpened(failure, open, sidecar, now, out) }
+        var isDue = true
+        if case .sidecar(let sidecar) = role {
+            notOpened(failure, open, sidecar, now, out)
+            isDue = isNoticeDue(failure, from: open.sourceNick, sidecar, now)
+        }
         if failure == .unknownSender, !open.raws.isEmpty {
             // A device elsewhere has sealed it for the device behind this connection.
             environment.tally.add(.openedDevice)
@@ -233,16 +239,25 @@ extension IRCConnectionMachine {
         environment.tally.add(TallyKind(failure))
         let text =
             historyNotice(failure, open)
-            ?? Notices.failure(failure, from: open.sourceNick, inSidecar: role.isSidecar)
-        inbound.resolve(ticket, with: text.flatMap { $0.isEmpty ? nil : [InboundEntry(line: noticeLine($0))] } ?? [])
+            ?? (isDue ? Notices.failure(failure, from: open.sourceNick, inSidecar: role.isSidecar) : nil)
+        inbound.resolve(
+            ticket, with: text.flatMap { $0.isEmpty ? nil : [InboundEntry(line: noticeLine($0, open))] } ?? [])
     }
 
     package func report(_ failure: OpenFailure, from source: String, _ out: MachineOutput) {
         environment.tally.add(TallyKind(failure))
-        if let text = Notices.failure(failure, from: source, inSidecar: role.isSidecar) { notify(text, out) }
+        if let text = Notices.failure(failure, from: source, inSidecar: role.isSidecar) {
+            notify(text, about: source, out)
+        }
     }
 
-    private func noticeLine(_ text: String, to room: String? = nil) -> ByteBuffer {
+    /// A notice about an envelope; in a sidecar it is shown where its message would be.
+    private func noticeLine(_ text: String, _ open: PendingOpen) -> ByteBuffer {
+        guard role.isSidecar else { return noticeLine(text) }
+        return open.room.map { noticeLine(text, to: $0) } ?? noticeLine(text, about: open.sourceNick)
+    }
+
+    func noticeLine(_ text: String, to room: String? = nil) -> ByteBuffer {
         ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)\r\n")
     }
 
@@ -254,7 +269,7 @@ extension IRCConnectionMachine {
         if case .sidecar(let sidecar) = role, let bare = receiveAnnouncement(line, text, sidecar, now, out) {
             return plaintext(bare.line, bare.raw, bare.text, now, out)
         }
-        if role.isSidecar, settings.marks == .text, isSelf(line), ProtectionMark.isImitated(by: text) {
+        if role.isSidecar, settings.marks == .text, isSelf(line), imitatesSidecar(line, text) {
             environment.tally.add(.deliveredMarked)
             return show(marked(line, text, line.string(line.sourceNick), Notices.notEncrypted), out)
         }
@@ -307,7 +322,7 @@ extension IRCConnectionMachine {
             environment.tally.add(.openedGateway)
             return marked(line, text, source, ProtectionMark.gateway)
         case .deliver
-        where role.isSidecar && settings.marks == .text && ProtectionMark.isImitated(by: text):
+        where role.isSidecar && settings.marks == .text && imitatesSidecar(line, text):
             // The text imitates a mark of the sidecar.
             environment.tally.add(.deliveredMarked)
             return marked(line, text, source, Notices.notEncrypted)
@@ -324,9 +339,12 @@ extension IRCConnectionMachine {
                 return [noticeLine(Notices.withheld(from: source, inRoom: name), to: name)]
             }
             guard case .one(_, let latch) = audience, latch > .plaintext else {
-                return [noticeLine(Notices.withheldByPolicy(from: source))]
+                return [noticeLine(Notices.withheldByPolicy(from: source), about: source)]
             }
-            return [noticeLine(Notices.withheld(from: source))]
+            guard case .sidecar(let sidecar) = role,
+                sidecar.ownLines.isNoticeDue(withheldFrom: support.caseMapping.fold(source))
+            else { return [noticeLine(Notices.withheld(from: source), about: source)] }
+            return [noticeLine(Notices.withheld(from: source) + " " + Notices.stoppedSidecar(source), about: source)]
         }
     }
 
@@ -371,7 +389,7 @@ extension IRCConnectionMachine {
         body.mark(mark)
         if body.text == text, mark == Notices.notEncrypted {
             // A mark inside would break the CTCP, so a notice before it has the mark.
-            before = [noticeLine(Notices.markedCTCP(from: source))]
+            before = [noticeLine(Notices.markedCTCP(from: source), about: source)]
         }
         return before
             + textLines(
@@ -444,7 +462,8 @@ extension IRCConnectionMachine {
     func reportReplays(_ sources: [String], _ out: MachineOutput) {
         for source in sources {
             environment.tally.add(.fragmentsLost)
-            notify(Notices.truncated(from: String(source.prefix { $0 != "!" })), out)
+            let nick = String(source.prefix { $0 != "!" })
+            notify(Notices.truncated(from: nick), about: nick, out)
         }
     }
 

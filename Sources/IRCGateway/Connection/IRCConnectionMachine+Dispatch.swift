@@ -1,6 +1,7 @@
 // Sending of committed requests: in order, as fast as the backend allows, until the backend has acknowledged them.
 // Requests that wait for their recipient or for an operator are held beside the lane, so that nothing else waits.
 
+import Devices
 import Envelope
 package import IRCCodec
 import NIOCore
@@ -49,17 +50,18 @@ extension IRCConnectionMachine {
         environment.tally.add(.failed)
         let text =
             switch failure {
+            case .notCommitted where role.isSidecar: Notices.notStored(target: seal.target)
             case .notCommitted: Notices.notCommitted(target: seal.target)
             case .tooManyPending: Notices.tooManyPending
             case .tooLong: Notices.messageTooLong
             }
-        reply(531, [seal.target], text, label: seal.clientLabel, out)
+        notSent(seal.target, text, label: seal.clientLabel, out)
     }
 
     package func fail(_ entry: OutboundRequest, _ reason: String, _ out: MachineOutput) {
         environment.tally.add(.failed)
         out.jobs.append(.failed(id: entry.request.id, reason: reason))
-        reply(531, [entry.request.target], reason, label: entry.clientLabel, out)
+        notSent(entry.request.target, reason, label: entry.clientLabel, out)
     }
 
     // MARK: Sending
@@ -202,6 +204,17 @@ extension IRCConnectionMachine {
         if let label = entry.outbound.clientLabel, capabilities.clientHas("labeled-response") {
             tags.insert(IRCTag(key: "label", value: label), at: 0)
         }
+        var body = body
+        if case .sidecar(let sidecar) = role {
+            // The backend's word for it is worth nothing, but this line was sealed here.
+            if settings.marks != .off {
+                tags.append(IRCTag(key: ProtectionMarks.tag, value: Protection.device.name))
+            }
+            let isVerified = sidecar.peers[AccountID(text: entry.outbound.request.peer)]?.isVerified == true
+            if settings.marks == .text {
+                body.mark(isVerified ? ProtectionMark.device.verified : ProtectionMark.device.plain)
+            }
+        }
         let verb = echo.string(echo.verbSpan)
         for line in textLines(
             tags: tags, source: echo.string(echo.source), verb: verb, target: echo.text(0) ?? "", body: body)
@@ -261,12 +274,12 @@ extension IRCConnectionMachine {
     package func dropped(_ id: UInt64, _ target: String, _ out: MachineOutput) {
         let dropped = outbound.drop(id)
         environment.tally.add(.failed)
-        reply(531, [target], Notices.dropped(target: target), label: dropped?.clientLabel, out)
+        notSent(target, Notices.dropped(target: target), label: dropped?.clientLabel, out)
     }
 
     /// Notifies the sender of requests that expired while the person or the backend was away.
     package func expired(_ target: String, _ count: Int, _ out: MachineOutput) {
         environment.tally.add(.failed, count)
-        reply(531, [target], Notices.expired(count, target: target), label: nil, out)
+        notSent(target, Notices.expired(count, target: target), label: nil, out)
     }
 }

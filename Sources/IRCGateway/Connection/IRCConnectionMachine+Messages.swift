@@ -47,6 +47,7 @@ extension IRCConnectionMachine {
             environment.tally.add(.badLines)
             return reply(421, [line.string(line.verbSpan)], "A message must not contain a NUL byte", out)
         }
+        if takesControl(line, out) { return }
         let isTagMessage = line.key == .tagmsg
         let verb = line.string(line.verbSpan).uppercased()
         if !isTagMessage, line.parameter(1) == nil { return forward(raw, now, out) }
@@ -55,7 +56,7 @@ extension IRCConnectionMachine {
             kind: isTagMessage ? .tagsOnly : .text, tags: clientTags(line),
             text: isTagMessage ? [] : line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? [])
         var label = tags.first { $0.key == "label" }?.value
-        let all = line.names(0).map { name in
+        let all = withoutControl(line.names(0)).map { name in
             defer { label = nil }
             return OutboundMessage(
                 verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
@@ -238,6 +239,7 @@ extension IRCConnectionMachine {
                 let text = Notices.roomJustPlain(message.target)
                 return reply(404, [message.target], text, label: message.clientLabel, out)
             }
+            if recipient != .exempt { noteOwn(.plain, message, sidecar, out) }
             message = withAnnouncement(message, to: recipient, sidecar, now)
         }
         environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
@@ -254,6 +256,7 @@ extension IRCConnectionMachine {
         if case .sidecar(let sidecar) = role {
             if waitsForAnswer(message, peer, sidecar, now, out) { return }
             notifyOfOtherName(of: peer, message.target, sidecar, out)
+            noteOwn(.sealed, message, keysOf: peer, sidecar, out)
         }
         // The recipient may just have returned; held requests are sent first.
         releaseHeld(now, out)
@@ -285,14 +288,18 @@ extension IRCConnectionMachine {
 
     package func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: MachineOutput) {
         environment.tally.add(TallyKind(refusal))
-        let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
         var text = Notices.refusal(refusal, target: message.target, texts: settings.texts)
-        if case .sidecar(let sidecar) = role, let room = room(message.target)?.name,
-            sidecar.protection.isProtected(room)
-        {
-            text += " " + Notices.wayBack(room)
+        if case .sidecar(let sidecar) = role {
+            switch room(message.target)?.name {
+            case let room? where sidecar.protection.isProtected(room): text += " " + Notices.wayBack(room)
+            case nil where refusal == .latched: text = Notices.plainRefused(message.target)
+            case _?, nil: break
+            }
         }
-        reply(numeric, [message.target], text, label: message.clientLabel, out)
+        guard refusal != .room, refusal != .notInRoom else {
+            return reply(404, [message.target], text, label: message.clientLabel, out)
+        }
+        notSent(message.target, text, label: message.clientLabel, out)
     }
 
     // MARK: Helpers

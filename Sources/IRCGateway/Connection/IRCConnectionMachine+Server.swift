@@ -19,6 +19,7 @@ extension IRCConnectionMachine {
             return
         }
         if phase.isSuspended { return resumptionLine(line, raw, now, out) }
+        guard !imitatesControl(line) else { return environment.tally.add(.badLines) }
         if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
         if case .sidecar(let sidecar) = role { follow(line, sidecar, now, out) }
         switch line.key {
@@ -200,7 +201,7 @@ extension IRCConnectionMachine {
     private func refuseByFilter(_ id: UInt64, _ out: MachineOutput) {
         guard let entry = outbound.outstanding[id], !entry.failed else { return }
         let target = entry.outbound.request.target
-        reply(531, [target], Notices.filtered(target: target), label: entry.outbound.clientLabel, out)
+        notSent(target, Notices.filtered(target: target), label: entry.outbound.clientLabel, out)
         refused(id, reason: "the server accepted it without an echo", out)
     }
 

@@ -167,7 +167,7 @@ package final class IRCConnectionMachine {
         case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)
         case .copied(let ticket, let message): copied(ticket, message, now, out)
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
-        case .unopened(_, let target): notify(Notices.unopened(target: target), out)
+        case .unopened(_, let target): notify(Notices.unopened(target: target), about: target, out)
         case .notice(let text): notify(text, out)
         case .dropped(let id, let target): dropped(id, target, out)
         case .expired(let target, let count): expired(target, count, out)
@@ -201,6 +201,7 @@ package final class IRCConnectionMachine {
         case .controlMessage(let name, let body): control(body, to: name.displayName, device: nil, sidecar, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, sidecar, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, sidecar, now, out)
+        case .said(let lines): say(lines, out)
         }
     }
 

@@ -154,18 +154,23 @@ extension IRCConnectionMachine {
         {
             sidecar.exchange.sessionBegun(with: name, now: now.monotonic)
         }
-        if case .changed = event { notify(Notices.changedKeys(question.nick), out) }
+        if case .changed = event, sidecar.ownLines.isNoticeDue(changedKeysOf: question.nick) {
+            notify(Notices.changedKeys(question.nick), about: question.nick, out)
+        }
         if case .forked(let name, isNew: true) = event {
-            notify(Notices.forkedList(of: name.displayName, shownBy: question.nick), out)
+            notify(Notices.forkedList(of: name.displayName, shownBy: question.nick), about: question.nick, out)
         }
         guard case .message(let message, let slot) = question.purpose else { return }
-        if case .keysExchanged = event { notify(Notices.keysExchanged(question.nick), out) }
+        if case .keysExchanged = event {
+            sidecar.ownLines.note(.sealed, question.nick)
+            notify(Notices.keysExchanged(question.nick), about: question.nick, out)
+        }
         outbound.resolve(slot, with: [])
         if case .known(let recipient) = recipient(message.target, now), recipient != .outsider {
             return send(message, now, out)
         }
         environment.tally.add(.failed)
-        reply(531, [message.target], Notices.noKeys(message.target), label: message.clientLabel, out)
+        notSent(message.target, Notices.noKeys(message.target), label: message.clientLabel, out)
     }
 
     /// Sends a message to a recipient without keys as plaintext. The gateway in front applies its own policy.
@@ -186,6 +191,7 @@ extension IRCConnectionMachine {
             refuse(.outsider, message, out)
         case .plaintext:
             environment.tally.add(.sentPlaintext)
+            if case .sidecar(let sidecar) = role { noteOwn(.plain, message, sidecar, out) }
             outbound.resolve(slot, with: [.line(message.line)])
         }
     }
@@ -196,7 +202,7 @@ extension IRCConnectionMachine {
             guard case .message(let message, let slot) = question.purpose else { continue }
             outbound.resolve(slot, with: [])
             environment.tally.add(.failed)
-            reply(531, [message.target], Notices.noKeys(message.target), label: message.clientLabel, out)
+            notSent(message.target, Notices.noKeys(message.target), label: message.clientLabel, out)
         }
     }
 

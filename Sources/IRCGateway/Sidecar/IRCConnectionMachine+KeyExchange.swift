@@ -35,12 +35,12 @@ extension IRCConnectionMachine {
                 line.writeBytes(Armour.marker)
                 line.writeString(Notices.newKeysAnnouncement + "\r\n")
                 forward(line, now, out)
-            case .notify(let text): notify(text, out)
+            case .notify(let text, let nick): notify(text, about: nick, out)
             case .seal(let message, let peer): seal(message, for: peer, now, out)
             case .send(let message): send(message, now, out)
             case .refuse(let message):
                 environment.tally.add(.failed)
-                reply(531, [message.target], Notices.noKeys(message.target), label: message.clientLabel, out)
+                notSent(message.target, Notices.noKeys(message.target), label: message.clientLabel, out)
             }
         }
         scheduleWake(now, out)
@@ -58,12 +58,9 @@ extension IRCConnectionMachine {
             message.body.kind == .text, CTCP(message.body.text) == nil
         else { return message }
         let nick = support.caseMapping.fold(message.target)
-        // A message to a service is a command, perhaps with a password as its last word.
-        let isService =
-            nick.hasSuffix("serv") || nick.contains("@") || settings.exemptions.contains { Mask.matches($0.nick, nick) }
         let hasTags = capabilities.has("message-tags")
         let length = message.body.text.count + Announcement.marker.count
-        guard !isService, nick != self.nick.map(support.caseMapping.fold),
+        guard !isService(nick), nick != self.nick.map(support.caseMapping.fold),
             hasTags || length <= lineCapacity(verb: message.verb, target: message.target),
             sidecar.exchange.isAnnouncementDue(nick, now: now.monotonic)
         else { return message }
@@ -126,26 +123,41 @@ extension IRCConnectionMachine {
 
     /// Handles the event and the answer of an opened message.
     ///
-    /// - Returns: the notices for the person, which are shown before the message.
+    /// - Returns: the notices for the person as lines, which are shown before the message.
     func learnt(
         _ opened: Opened, from written: String, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
-    ) -> [String] {
+    ) -> [ByteBuffer] {
         let actions = sidecar.exchange.opened(
             opened, from: nick(written), isOnBareServer: sidecar.isOnBareServer, now: now.monotonic
         ) { sidecar.people.person($0) }
-        var notices: [String] = []
+        var notices: [ByteBuffer] = []
         var others: [KeyExchange.Action] = []
+        let folded = support.caseMapping.fold(written)
+        let isChange = if case .changed = opened.event { true } else { false }
         for action in actions {
-            if case .notify(let text) = action { notices.append(text) } else { others.append(action) }
+            guard case .notify(let text, let nick) = action else {
+                others.append(action)
+                continue
+            }
+            guard !isChange || sidecar.ownLines.isNoticeDue(changedKeysOf: folded) else { continue }
+            notices.append(noticeLine(text, about: nick))
         }
+        let exchangesKeys =
+            switch opened.event {
+            case .keysExchanged, .renewed: true
+            default: false
+            }
+        if !isChange { sidecar.ownLines.opened(from: folded, exchangedKeys: exchangesKeys) }
+        if case .keysExchanged = opened.event { sidecar.ownLines.note(.sealed, folded) }
         perform(others, sidecar, now, out)
         switch opened.event {
         case .roomProtected(let room):
-            notices.append(Notices.roomProtected(room, readers: sidecar.people.readers(in: room).count))
+            let text = Notices.roomProtected(room, readers: sidecar.people.readers(in: room).count)
+            notices.append(noticeLine(text, to: room))
         case .adopted:
             publish(sidecar, out)
-            notices.append(Notices.adopted)
-        case .revoked: notices.append(Notices.revoked)
+            notices.append(noticeLine(Notices.adopted))
+        case .revoked: notices.append(noticeLine(Notices.revoked))
         case .asked(let request): received(request, by: nick(written), sidecar, now, out)
         case .crossed(isText: true): environment.tally.add(.openUnknownSender)
         // The key exchange has handled them.
@@ -197,6 +209,7 @@ extension IRCConnectionMachine {
         guard let seal = outbound.cancelSeal(ticket), seal.body.kind != .control else { return }
         let message = OutboundMessage(
             verb: seal.verb, target: seal.target, body: seal.body, clientLabel: seal.clientLabel, tags: [])
+        noteOwn(.waiting, message, sidecar, out)
         let actions = sidecar.exchange.sessionMissing(
             message, to: nick(seal.target), of: seal.peer, limit: settings.heldLines, now: now.monotonic)
         perform(actions, sidecar, now, out)
@@ -211,6 +224,7 @@ extension IRCConnectionMachine {
             sidecar.exchange.keepsForKeys(
                 message, to: support.caseMapping.fold(message.target), limit: settings.heldLines, now: now.monotonic)
         else { return false }
+        noteOwn(.waiting, message, sidecar, out)
         scheduleWake(now, out)
         return true
     }
@@ -223,6 +237,7 @@ extension IRCConnectionMachine {
         guard !phase.isSuspended,
             sidecar.exchange.keepsForAnswer(message, of: peer, limit: settings.heldLines, now: now.monotonic)
         else { return false }
+        noteOwn(.waiting, message, sidecar, out)
         scheduleWake(now, out)
         return true
     }
@@ -238,6 +253,6 @@ extension IRCConnectionMachine {
         guard peer.roomName == nil, peer != .nick(nick), peer != .services(nick),
             sidecar.exchange.isNameNoticeDue(nick, keysOf: peer)
         else { return }
-        notify(Notices.sealedFor(target, name: peer.displayName), out)
+        notify(Notices.sealedFor(target, name: peer.displayName), about: target, out)
     }
 }

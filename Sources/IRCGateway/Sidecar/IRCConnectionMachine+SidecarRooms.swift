@@ -17,7 +17,10 @@ extension IRCConnectionMachine {
     ) {
         for action in actions {
             switch action {
-            case .notify(let text, let room): notify(text, inRoom: room, out)
+            case .notify(let text, let room):
+                // The first own message needs no other notice.
+                if sidecar.ownLines.last(room) == nil { sidecar.ownLines.note(.sealed, room) }
+                notify(text, inRoom: room, out)
             case .announce(let text, let room): announce(text, inRoom: room, now, out)
             case .store(let isSealed, let room):
                 guard sidecar.peers.setSealed(isSealed, room: room) else { break }  // Stored already.

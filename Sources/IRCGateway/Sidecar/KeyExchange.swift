@@ -36,8 +36,8 @@ struct KeyExchange {
         case askForKey(room: String, from: String)
         /// Announce to a peer with new keys that they are not accepted yet: its sidecar cannot know that.
         case warn(nick: String)
-        /// Notify the person.
-        case notify(String)
+        /// Notify the person, in the conversation with a nick.
+        case notify(String, about: String)
         case seal(OutboundMessage, for: AccountID)
         /// Judge a message again: its recipient has sent no keys.
         case send(OutboundMessage)
@@ -176,21 +176,22 @@ struct KeyExchange {
         switch opened.event {
         case .keysExchanged(let name):
             actions += release(name, person)
-            actions.append(.notify(Notices.keysExchanged(nick.written)))
+            actions.append(.notify(Notices.keysExchanged(nick.written), about: nick.written))
         case .renewed(let name): actions += release(name, person)
         case .changed:
             if isOnBareServer, warned.count < SidecarPeople.nickLimit, warned.insert(nick.folded) {
                 actions.append(.warn(nick: nick.written))
             }
-            actions.append(.notify(Notices.changedKeys(nick.written)))
+            actions.append(.notify(Notices.changedKeys(nick.written), about: nick.written))
         case .forked(let name, isNew: true):
-            actions.append(.notify(Notices.forkedList(of: name.displayName, shownBy: nick.written)))
+            actions.append(
+                .notify(Notices.forkedList(of: name.displayName, shownBy: nick.written), about: nick.written))
         case .forked(_, isNew: false): break
         case .crossed(let isText):
             if mayIntroduce(to: nick, now: now) { actions.append(.begin(with: nick.written)) }
-            if isText { actions.append(.notify(Notices.crossed(nick.written))) }
+            if isText { actions.append(.notify(Notices.crossed(nick.written), about: nick.written)) }
         case .otherName(let name):
-            actions.append(.notify(Notices.otherName(nick.written, of: name.displayName)))
+            actions.append(.notify(Notices.otherName(nick.written, of: name.displayName), about: nick.written))
         // No events of a key exchange.
         case .roomProtected, .adopted, .revoked, .asked, nil: break
         }

@@ -47,6 +47,7 @@ enum FailureCode: String, CaseIterable, Sendable {
     case notProtected = "not-protected"
     // A sidecar's keys
     case noKeys = "no-keys"
+    case keysKnown = "keys-known"
     case noOwnDevice = "no-own-device"
     case ownDevice = "own-device"
     case keysChanged = "keys-changed"
@@ -103,7 +104,7 @@ extension FailureCode {
         case .noQueueFile, .noStore: "--data DIR"
         case .noSuchState: "--state pending"
         case .configurationRefused: "pawl config keys"
-        case .keysChanged, .noNewKeys, .noKeys, .noOwnDevice: "pawl sidecar status"
+        case .keysChanged, .keysKnown, .noNewKeys, .noKeys, .noOwnDevice: "pawl sidecar status"
         default: nil
         }
     }

@@ -1,12 +1,24 @@
 // A contact card as a QR code.
 
+import Foundation
 import QRCode
 
 /// Draws the URI of a contact card as a QR code.
 enum CardCode {
+    /// The lines of a code that stay on a terminal of 80x24, above the prompt. Names of up to 27 bytes fit.
+    static let rows = 23
+
     /// Returns the code, which any phone can read; nil if the name is too long for one.
     static func terminal(_ uri: String, coloured: Bool = true) -> String? {
-        let code = QRCode(Array(uri.utf8))
-        return coloured ? code?.terminal : code?.plain
+        guard let code = QRCode(Array(uri.utf8)) else { return nil }
+        let quietZone = code.quietZone(fitting: rows)
+        return coloured ? code.terminal(quietZone: quietZone) : code.plain(quietZone: quietZone)
+    }
+
+    /// The rows of the terminal on standard output; nil if it is none.
+    static var terminalRows: Int? {
+        var size = winsize()
+        guard isatty(1) == 1, ioctl(1, UInt(TIOCGWINSZ), &size) == 0, size.ws_row > 0 else { return nil }
+        return Int(size.ws_row)
     }
 }

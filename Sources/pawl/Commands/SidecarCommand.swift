@@ -15,14 +15,17 @@ struct SidecarCommand: AsyncParsableCommand {
             Then connect your client to 127.0.0.1, port 6667. The sidecar keeps your keys in DIR. It finds other people \
             with a sidecar by itself: write to them, and both of you are told when keys have been exchanged. A room is \
             encrypted while everyone in it has a sidecar, and for good if you ask for it: pawl sidecar protect '#ROOM'.
+
+            The commands below work in the client too: write them to the nick *pawl, as in /msg *pawl status. What you \
+            write to it never leaves the sidecar.
             """,
         subcommands: [Run.self] + asking, defaultSubcommand: Run.self)
 
     /// The commands for a running sidecar.
     static let asking: [any ParsableCommand.Type] = [
-        SidecarStatus.self, SidecarVerify.self, SidecarAccept.self, SidecarForget.self, SidecarAdopt.self,
-        SidecarJoin.self,
-        SidecarRevoke.self, SidecarProtect.self, SidecarPlain.self,
+        SidecarStatus.self, SidecarVerify.self, SidecarCard.self, SidecarScan.self, SidecarAccept.self,
+        SidecarForget.self, SidecarAdopt.self,
+        SidecarJoin.self, SidecarRevoke.self, SidecarDevices.self, SidecarProtect.self, SidecarPlain.self,
     ]
 
     /// `pawl sidecar run`, the default of `pawl sidecar`
@@ -34,6 +37,8 @@ struct SidecarCommand: AsyncParsableCommand {
         var listen: [String] = []
         @Option(help: "The network, as a URL: ircs:// for TLS.") var upstream: String?
         @Option(help: "A PEM file with the network's own certificate authority, if it has one.") var ca: String?
+        @Option(help: "A PEM file with your certificate, for SASL EXTERNAL and CertFP.") var certificate: String?
+        @Option(help: "A PEM file with its private key, if that is not in the same file.") var key: String?
         @Option(help: "The directory for your keys; it is created if it does not exist.") var data: String?
         @Option(help: "How end-to-end encrypted messages are marked: text, tags or off.") var marks: String?
         @Flag(help: "Refuse to send, and withhold, messages that are not end-to-end encrypted.") var require = false
@@ -57,6 +62,13 @@ struct SidecarCommand: AsyncParsableCommand {
             // Metrics of a person's own machine are not collected.
             overrides.set("metrics.listen", to: .one(""), option: "sidecar")
             if let ca { overrides.set("upstream.tls.ca", to: .one(ca), option: "--ca") }
+            if let certificate {
+                overrides.set("upstream.tls.certificate", to: .one(certificate), option: "--certificate")
+                overrides.set(
+                    "upstream.tls.key", to: .one(key ?? certificate), option: key == nil ? "--certificate" : "--key")
+            } else if let key {
+                overrides.set("upstream.tls.key", to: .one(key), option: "--key")
+            }
             if let logFormat { overrides.set("log.format", to: .one(logFormat), option: "--log-format") }
             if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }
             if require { overrides.set("sidecar.require", to: .one("true"), option: "--require") }

@@ -8,6 +8,41 @@ import IRCGateway
 import Protection
 import Vault
 
+/// `pawl sidecar devices`
+struct SidecarDevices: SidecarAdminCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "devices", abstract: "List your devices, or those of someone whose keys are known.")
+    @Argument(help: "A nick or an account; your own devices without it.") var nick: String?
+    @OptionGroup var common: CommonOptions
+
+    struct Report: Codable {
+        /// The person; nil if the devices are your own.
+        var name: String?
+        var devices: [SidecarStatus.Device]
+    }
+
+    func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        let peer = try nick.map(sidecar.peer(named:))
+        let own = sidecar.peers.own
+        let devices = (peer?.deviceList ?? own?.deviceList)?.current ?? []
+        let report = Report(
+            name: peer?.name.displayName,
+            devices: devices.map {
+                SidecarStatus.Device(device: SidecarStatus.name($0), isThisOne: peer == nil && $0.id == own?.device)
+            })
+        if common.json { return try .json(report) }
+        let lines = report.devices.map { $0.device + ($0.isThisOne ? " (this one)" : "") }
+        let others = peer?.offered.map { $0.current.map(SidecarStatus.name) } ?? []
+        let change =
+            others.isEmpty
+            ? []
+            : [
+                "New keys that you have not accepted: \(others.joined(separator: ", ")). See: pawl sidecar verify \(nick ?? "")"
+            ]
+        return .text((lines.isEmpty ? ["None."] : lines + change).joined(separator: "\n"))
+    }
+}
+
 /// `pawl sidecar adopt`
 struct SidecarAdopt: SidecarAdminCommand {
     static let configuration = CommandConfiguration(

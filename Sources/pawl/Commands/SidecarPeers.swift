@@ -98,7 +98,7 @@ struct SidecarVerify: SidecarAdminCommand {
         discussion: """
             Compare it by other means than this network, in a call or face to face. If both sides see the same digits, \
             nobody intercepts your messages; confirm it with --matches. The QR code is your contact card: the other person scans it \
-            from your screen with an app on PawlMessenger, or gives its text to --card, and compares no digits. \
+            from your screen with an app on PawlMessenger, or gives its text to pawl sidecar scan, and compares no digits. \
             If the keys have changed, the digits are those of the new ones: compare, then accept, then --matches.
             """)
     @Argument(help: "A nick or an account.") var nick: String
@@ -107,7 +107,12 @@ struct SidecarVerify: SidecarAdminCommand {
         String?
     @Flag(help: "No QR code.") var plain = false
     @Flag(help: "Plain QR code without colours (default if the output is not a terminal).") var uncoloured = false
+    /// For a terminal on which the digits would scroll away.
+    @Flag(help: .hidden) var short = false
     @OptionGroup var common: CommonOptions
+
+    /// Lines of the answer without its QR code, with one that wraps.
+    private static let linesBesideCode = 14
 
     struct Report: Codable {
         var name: String
@@ -128,13 +133,21 @@ struct SidecarVerify: SidecarAdminCommand {
     }
 
     func run() async throws {
-        let words = Array(CommandLine.arguments.dropFirst())
+        let isSmall = CardCode.terminalRows.map { $0 < CardCode.rows + Self.linesBesideCode } ?? false
+        try await Self.perform(common, adding: isSmall && !short ? ["--short"] : [])
+    }
+
+    /// Sends the words of the command line, with the option that the output asks for.
+    static func perform(_ common: CommonOptions, adding options: [String] = []) async throws {
+        let words = Array(CommandLine.arguments.dropFirst()) + options
         try await AdminClient(common).perform(isatty(1) == 1 ? words : words + ["--uncoloured"])
     }
 
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
         let peer = try sidecar.peer(named: nick)
-        if let card { return try await compare(card, peer, sidecar) }
+        if let card {
+            return try await sidecar.compare(SidecarScan.read(card), with: peer, calledBy: nick, json: common.json)
+        }
         if matches {
             guard !peer.isForked else { throw Self.fork(nick) }
             guard peer.offered == nil else {
@@ -167,8 +180,12 @@ struct SidecarVerify: SidecarAdminCommand {
         lines += Self.rows(of: shown.description).map { "    " + $0 }
         if !plain, let uri = report.card {
             lines += ["", "Your contact card, to be scanned or typed by \(nick):"]
-            if let code = CardCode.terminal(uri, coloured: !uncoloured) { lines += ["", code] }
-            lines += ["", uri]
+            if short {
+                lines += ["", uri, "", "As a QR code: pawl sidecar card"]
+            } else {
+                if let code = CardCode.terminal(uri, coloured: !uncoloured) { lines += ["", code] }
+                lines += ["", uri]
+            }
         }
         guard offered == nil else {
             let compared =
@@ -203,43 +220,11 @@ struct SidecarVerify: SidecarAdminCommand {
         """
     }
 
-    private static func fork(_ nick: String) -> AdminFailure {
+    static func fork(_ nick: String) -> AdminFailure {
         AdminFailure(
             .keysChanged,
             "\(nick) shows two versions of the list of their devices, which have the same safety number and the same card. "
                 + "Decide first which one is right: pawl sidecar verify \(nick) shows both.")
-    }
-
-    /// Verifies the peer if the card has the known keys.
-    private func compare(_ uri: String, _ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
-        guard let card = try? CardForm(uri: uri) else {
-            throw AdminFailure(.notACard, "This is no contact card, or a part of it is missing. Copy the whole text.")
-        }
-        guard !peer.isForked else { throw Self.fork(nick) }
-        if let offered = peer.offered {
-            guard offered.root == card.root else {
-                throw AdminFailure(
-                    .keysChanged,
-                    "\(nick) shows new keys, and the card does not have them. Do not accept them before you have asked "
-                        + "\(nick) by other means than this network.")
-            }
-            throw AdminFailure(
-                .keysChanged,
-                "The card has the new keys of \(nick). Accept them (pawl sidecar accept \(nick)), then give the card again."
-            )
-        }
-        guard peer.deviceList.root == card.root else {
-            throw AdminFailure(
-                .cardDiffers,
-                "The card does not have the keys that are known for \(nick). Someone may intercept your messages, or the card "
-                    + "is an old one or somebody else's (its name: \(Printable.line(card.name))). Nothing has changed.")
-        }
-        try await sidecar.decide(.confirm(card.root), about: peer.name)
-        guard sidecar.peers[peer.name]?.isVerified == true else {
-            throw AdminFailure(.keysChanged, "The keys of \(nick) have just changed. Give the card again.")
-        }
-        return try .done(
-            "The keys of \(nick) are verified. Messages from them are marked [e2e verified].", json: common.json)
     }
 
     /// Four groups of five digits per row.

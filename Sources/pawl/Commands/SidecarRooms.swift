@@ -1,4 +1,5 @@
-// Commands that protect a room or end its protection, and ask the other members to do the same.
+// Commands that protect a room or end its protection, and ask the other members to do the same. For a person the same
+// commands refuse or allow plain text.
 
 import ArgumentParser
 import Devices
@@ -9,16 +10,26 @@ import Reports
 struct SidecarProtect: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "protect",
-        abstract: "Keep a room end-to-end encrypted whoever joins, and ask the others in it to do the same.",
+        abstract:
+            "Keep a room encrypted whoever joins, and ask the others to do the same; or refuse plain text to someone.",
         discussion: """
             Without this, a room is encrypted while everyone in it has a sidecar. The members with a sidecar see your \
             request in the room, and each can follow it with the same command. To undo it: pawl sidecar plain.
+
+            With a nick, nothing is sent to that person in plain text, and their plain text is withheld, also while no \
+            keys of them are known.
             """)
-    @Argument(help: "The room, with its prefix; in a shell between quotes.") var room: String
+    @Argument(help: "The room, with its prefix and in a shell between quotes; or a nick.") var room: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        guard Sidecar.isRoom(room) else {
+            try await sidecar.demandProtection(of: room)
+            return try .done(
+                "Nothing is sent to \(room) in plain text any more, and theirs is withheld. To end it: pawl sidecar plain \(room)",
+                json: common.json)
+        }
         let found = try await sidecar.room(joined: room)
         let words = "protect \(found.report.name)"
         guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
@@ -45,16 +56,18 @@ struct SidecarProtect: SidecarAdminCommand {
 struct SidecarPlain: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "plain",
-        abstract: "Stop protecting a room, and ask the others in it to do the same. The act is audited.",
+        abstract: "Stop protecting a room, and ask the others in it to do the same; or allow plain text to someone.",
         discussion: """
             The room is then encrypted while everyone in it has a sidecar. Members who still protect it do not see your \
-            plain text.
+            plain text. With a nick, plain text to that person is allowed again while no keys of them are known. The act \
+            is audited.
             """)
-    @Argument(help: "The room, with its prefix; in a shell between quotes.") var room: String
+    @Argument(help: "The room, with its prefix and in a shell between quotes; or a nick.") var room: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
     func answer(_ sidecar: Sidecar) async throws -> AdminAnswer {
+        guard Sidecar.isRoom(room) else { return try person(room, sidecar) }
         let found = try await sidecar.room(joined: room)
         guard found.report.isProtected else {
             throw AdminFailure(
@@ -71,5 +84,25 @@ struct SidecarPlain: SidecarAdminCommand {
         try await sidecar.ask(.plain, found)
         return try .done(
             "You no longer protect \(room). The others with a sidecar are asked to do the same.", json: common.json)
+    }
+
+    private func person(_ nick: String, _ sidecar: Sidecar) throws -> AdminAnswer {
+        guard (try? sidecar.peer(named: nick)) == nil else {
+            throw AdminFailure(
+                .keysKnown,
+                "The keys of \(nick) are known, so your messages to them are always encrypted. To send plain text again, "
+                    + "forget their keys: pawl sidecar forget \(nick)")
+        }
+        guard sidecar.demandsProtection(of: nick) else {
+            throw AdminFailure(.notProtected, "Plain text to \(nick) is allowed already: no keys of them are known.")
+        }
+        let words = "plain \(nick.lowercased())"
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            return sidecar.gateway.question(
+                "Your messages to \(nick) are then sent in plain text until keys are exchanged; the server can read them.",
+                words)
+        }
+        try sidecar.allowPlaintext(to: nick)
+        return try .done("Plain text to \(nick) is allowed.", json: common.json)
     }
 }

@@ -1,5 +1,6 @@
 // Assembles the IRC side of a gateway or a sidecar.
 
+import CommitLoop
 import DeviceDirectory
 import Devices
 import DoubleRatchet
@@ -69,8 +70,16 @@ extension IRCFront {
             unregister: { thread.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
             downstream: parts.downstream, upstream: parts.upstream)
         services.upstreamFailed = parts.upstreamFailed
+        let chat = SidecarChat()
+        services.command = { connection, text in
+            guard !chat.take(text, from: connection) else { return }
+            let busy = IRCReply.sidecar(.said(["Not done: too many of your commands wait. Write again in a moment."]))
+            thread.send([AddressedReply(connection: connection, reply: busy)])
+        }
         let server = IRCServer(services: services, group: parts.group) { UInt64.random(in: 1 ... .max) }
-        return (IRCFront(thread: thread, environment: environment, store: parts.store, role: role), server)
+        let front = IRCFront(
+            thread: thread, environment: environment, store: parts.store, role: role, chat: chat)
+        return (front, server)
     }
 
     /// Returns the settings of a configuration that a reload may change.
@@ -95,6 +104,12 @@ extension IRCFront {
             }
         settings.commandTexts = configuration.commands
         settings.terminatesStartTLS = configuration.starttls == .terminate
+        switch role {
+        case .front: break
+        case .sidecar:
+            // The certificate is the person's own, so that the server sees it as without a sidecar.
+            settings.visibility.hidesExternal = configuration.upstream.tls.identity == nil
+        }
         settings.visibility.hidesStartTLS = configuration.starttls == .hide
         settings.visibility.stsPort = configuration.listen.first { $0.isEncrypted && !$0.scheme.isWebSocket }?.port
         let flood = configuration.upstream.flood

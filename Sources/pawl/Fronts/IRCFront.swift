@@ -28,6 +28,8 @@ struct IRCFront: ChatFront, PlainListeners, WithoutMapping, WithoutObservations 
     let environment: IRCEnvironment
     let store: any Store
     let role: Role
+    /// What a sidecar's person writes to the sidecar itself.
+    let chat: SidecarChat
 
     func notify(_ account: AccountID, _ text: String) { send(.notice(text), to: connections(of: account)) }
 

@@ -32,8 +32,10 @@ struct GatewayService: Service {
         announce("pawl is ready: \(place), policy \(gateway.tables.policies.snapshot.everyone.name)")
         manager?.notify(.ready(status: place))
         let loop = Task { try await tick(gateway) }
+        let chat = Task { await gateway.serveChat() }
         try? await gracefulShutdown()
         loop.cancel()
+        chat.cancel()
         gateway.logger.info("stopping")
         manager?.notify(.stopping)
         gateway.front.dismiss()

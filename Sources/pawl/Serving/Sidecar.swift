@@ -88,7 +88,40 @@ struct Sidecar: Sendable {
             })
     }
 
+    // MARK: Plain text
+
+    /// Whether plain text to a person, and from them, is refused.
+    func demandsProtection(of nick: String) -> Bool {
+        gateway.tables.latches.isProtectedName(nick.lowercased(), for: .own)
+    }
+
+    /// Refuses plain text to a person, and withholds theirs, until ``lowerLatch(ofPeer:)``.
+    func demandProtection(of nick: String) async throws {
+        let folded = nick.lowercased()
+        let name = (try? peer(named: nick))?.name ?? .nick(folded)
+        let conversation = ConversationID(.own, name)
+        front.thread.submit([
+            .protect(conversation, names: conversation.first == .own ? ("", folded) : (folded, "")),
+            .record([gateway.audit("sidecar", "protect \(folded)")]),
+        ])
+        try await front.drain()
+        guard demandsProtection(of: nick) else {
+            throw AdminFailure(.notStored, "The decision could not be stored. Try again.")
+        }
+    }
+
+    /// Allows plain text to a person of whom no keys are known.
+    func allowPlaintext(to nick: String) throws {
+        let folded = nick.lowercased()
+        guard let name = gateway.tables.latches.peer(named: folded, for: .own) else { return }
+        try gateway.commit([gateway.audit("sidecar", "plain \(folded)")])
+        try lowerLatch(ofPeer: name)
+    }
+
     // MARK: Rooms
+
+    /// Whether a name begins as the names of rooms do.
+    static func isRoom(_ name: String) -> Bool { name.first.map { "#&+!".contains($0) } == true }
 
     /// A room that a client of the sidecar is in.
     struct Room: Sendable {

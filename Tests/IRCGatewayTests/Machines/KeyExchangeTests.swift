@@ -115,7 +115,7 @@ import Vault
     }
 
     @Test mutating func aPeerWithOtherKeysIsWarnedOnceAndThePersonEachTime() {
-        let notice = KeyExchange.Action.notify(Notices.changedKeys("Bob"))
+        let notice = KeyExchange.Action.notify(Notices.changedKeys("Bob"), about: "Bob")
         let event = PeerEvent.changed(.nick("bob"))
         let behindFront = open(opened(event), isOnBareServer: false)
         let (first, again) = (open(opened(event)), open(opened(event)))
@@ -124,7 +124,7 @@ import Vault
     }
 
     @Test mutating func aForkIsNotifiedOnce() {
-        let notice = KeyExchange.Action.notify(Notices.forkedList(of: "bob", shownBy: "Bob"))
+        let notice = KeyExchange.Action.notify(Notices.forkedList(of: "bob", shownBy: "Bob"), about: "Bob")
         let first = open(opened(.forked(.nick("bob"), isNew: true)))
         let again = open(opened(.forked(.nick("bob"), isNew: false)))
         #expect(first == [notice] && again.isEmpty)
@@ -133,7 +133,7 @@ import Vault
     @Test mutating func crossedBeginningsAreRepeatedByTheOwnerOfTheSession() {
         let text = open(opened(.crossed(isText: true)))
         let control = open(opened(.crossed(isText: false)))
-        #expect(text == [.begin(with: "Bob"), .notify(Notices.crossed("Bob"))])
+        #expect(text == [.begin(with: "Bob"), .notify(Notices.crossed("Bob"), about: "Bob")])
         #expect(control == [.begin(with: "Bob")])
     }
 
@@ -182,7 +182,8 @@ import Vault
         let full = exchange.keepsForKeys(message(), to: "bob", limit: 1, now: 1)
         #expect(!early && waits && !other && !full && exchange.waitingTargets == ["Bob"])
         let unrelated = open(opened(.keysExchanged(.nick("bob"))), person: .outsider)
-        #expect(unrelated == [.notify(Notices.keysExchanged("Bob"))], "the nick is not known by these keys")
+        #expect(
+            unrelated == [.notify(Notices.keysExchanged("Bob"), about: "Bob")], "the nick is not known by these keys")
         let ready = open(opened(.renewed(.nick("bob"))), person: .capable(.nick("bob")))
         #expect(ready == [.seal(message(), for: .nick("bob"))])
     }
