@@ -1,5 +1,6 @@
 import PeerKit
 import Reports
+import TestKit
 import TestThreads
 import Testing
 
