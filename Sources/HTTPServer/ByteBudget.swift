@@ -2,8 +2,13 @@
 //
 // A limit for each body does not bound the memory of many. What is streamed needs no place here: the window of each
 // connection bounds it. A body has its place from its first byte until it is written to the client, or dropped.
+//
+// An account may hold as much as it leaves free for others. So one alone gets half of the memory, two that want all of it
+// get a third each, and one that comes later has room in any case. Choudhury and Hahne, "Dynamic Queue Length Thresholds
+// for Shared-Memory Packet Switches", 1998: no share has to be configured, and none is set aside for those who are not here.
 
 import NIOCore
+package import Protection
 import Synchronization
 
 /// Bytes that may be collected at one time. Every reservation is taken from it, and given back to it.
@@ -23,48 +28,71 @@ package final class ByteBudget: Sendable {
         }
     }
 
-    private let limitBytes: Atomic<Int>
-    private let usedBytes = Atomic<Int>(0)
-    private let refusalCounts = Mutex([Int](repeating: 0, count: Use.allCases.count))
+    private struct State {
+        var limit: Int
+        var used = 0
+        /// What each account holds, if it holds anything.
+        var held: [AccountID: Int] = [:]
+        var refusals = [Int](repeating: 0, count: Use.allCases.count)
 
-    package init(limit: Int) { limitBytes = Atomic(limit) }
+        func has(room count: Int, for account: AccountID?) -> Bool {
+            let free = limit - used - count
+            return free >= 0 && account.map { held[$0, default: 0] + count <= free } ?? true
+        }
 
-    package var limit: Int { limitBytes.load(ordering: .relaxed) }
+        mutating func change(by difference: Int, for account: AccountID?) {
+            used += difference
+            guard let account else { return }
+            let count = held[account, default: 0] + difference
+            held[account] = count == 0 ? nil : count
+        }
+    }
+
+    private let state: Mutex<State>
+
+    package init(limit: Int) { state = Mutex(State(limit: limit)) }
+
+    package var limit: Int { state.withLock { $0.limit } }
     /// Bytes of all reservations.
-    package var used: Int { usedBytes.load(ordering: .relaxed) }
+    package var used: Int { state.withLock { $0.used } }
     /// Refused reservations since the start.
     package var refusals: [(use: Use, count: Int)] {
-        let counts = refusalCounts.withLock { $0 }
+        let counts = state.withLock { $0.refusals }
         return Use.allCases.map { ($0, counts[$0.rawValue]) }
     }
 
     /// Changes the limit, for a reload. Present reservations stay.
-    package func setLimit(_ limit: Int) { limitBytes.store(limit, ordering: .relaxed) }
+    package func setLimit(_ limit: Int) { state.withLock { $0.limit = limit } }
 
     /// Returns an empty reservation.
-    package func reservation() -> ByteReservation { ByteReservation(self) }
+    ///
+    /// - Parameter account: for whom; nil for what no account causes, which has the rest of the memory.
+    package func reservation(of account: AccountID? = nil) -> ByteReservation { ByteReservation(self, account) }
 
     /// Takes bytes, if the limit allows it.
-    fileprivate func reserve(_ count: Int, for use: Use) -> Bool {
-        var used = usedBytes.load(ordering: .relaxed)
-        while count <= limit - used {
-            let result = usedBytes.weakCompareExchange(expected: used, desired: used + count, ordering: .relaxed)
-            if result.exchanged { return true }
-            used = result.original
+    fileprivate func reserve(_ count: Int, for use: Use, of account: AccountID?) -> Bool {
+        state.withLock { state in
+            guard state.has(room: count, for: account) else {
+                state.refusals[use.rawValue] += 1
+                return false
+            }
+            state.change(by: count, for: account)
+            return true
         }
-        refusalCounts.withLock { $0[use.rawValue] += 1 }
-        return false
     }
 
-    fileprivate func change(by difference: Int) { usedBytes.add(difference, ordering: .relaxed) }
+    fileprivate func change(by difference: Int, for account: AccountID?) {
+        state.withLock { $0.change(by: difference, for: account) }
+    }
 }
 
 /// A place in a ``ByteBudget``. Its owner releases it where it ends; what is forgotten is released with the object.
 package final class ByteReservation: Sendable {
     private let budget: ByteBudget
+    private let account: AccountID?
     private let held = Atomic<Int>(0)
 
-    fileprivate init(_ budget: ByteBudget) { self.budget = budget }
+    fileprivate init(_ budget: ByteBudget, _ account: AccountID?) { (self.budget, self.account) = (budget, account) }
 
     deinit { release() }
 
@@ -80,7 +108,7 @@ package final class ByteReservation: Sendable {
             set(count)
             return true
         }
-        guard budget.reserve(more, for: use) else { return false }
+        guard budget.reserve(more, for: use, of: account) else { return false }
         held.store(count, ordering: .relaxed)
         return true
     }
@@ -88,7 +116,7 @@ package final class ByteReservation: Sendable {
     /// Changes the reservation without regard to the limit, for bytes that are there already.
     package func set(_ count: Int) {
         let difference = count - held.exchange(count, ordering: .relaxed)
-        if difference != 0 { budget.change(by: difference) }
+        if difference != 0 { budget.change(by: difference, for: account) }
     }
 
     /// Gives all bytes back. Can be called several times.

@@ -57,6 +57,8 @@ final class ExchangeOrigin {
     let eventLoop: any EventLoop
     let isSecure: Bool
     var addressReader: ProxiedAddressReader
+    /// Why all requests are refused, and what ends the connection after the first; nil if they are served.
+    var refusal: (reason: String, end: @Sendable () -> Void)?
     private let peer: SocketAddress?
     private let firstID: UInt64
     private var exchanges: UInt64 = 0
@@ -124,7 +126,9 @@ final class Lookups {
     ///
     /// The client's `Host` could select a tenant of the backend, and people of two tenants would share one account
     /// here.
-    func send(_ lookup: Lookup, _ receive: @escaping (ExchangeEvent) -> Void) {
+    ///
+    /// - Parameter payer: the account for which the answer is collected; nil if it is unknown.
+    func send(_ lookup: Lookup, for payer: AccountID?, _ receive: @escaping (ExchangeEvent) -> Void) {
         var head = lookup.head
         head.addHost(origin.services.upstream().authority)
         head = origin.forwarded(head, isChunked: false)
@@ -133,7 +137,7 @@ final class Lookups {
             timeout: origin.limits.lookup, limit: lookup.limit, cuts: false, waits: false, retries: true)
         let id = lookup.id
         let request = WholeRequest(
-            head, rules: rules, pool: origin.pool, eventLoop: origin.eventLoop
+            head, rules: rules, payer: payer, pool: origin.pool, eventLoop: origin.eventLoop
         ) { [weak self] request, result in
             self?.requests.removeAll { $0 === request }
             switch result {

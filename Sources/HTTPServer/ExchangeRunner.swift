@@ -79,7 +79,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     package func start() {
         services.meters.requested()
-        take(.request(received.head))
+        guard let refusal = origin.refusal else { return take(.request(received.head)) }
+        client.endAfterThis()
+        fail(.unavailable(refusal.reason))
+        origin.eventLoop.execute(refusal.end)
     }
 
     // MARK: The machine
@@ -175,7 +178,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     private func look(_ lookup: Lookup) {
         let lookups = lookups ?? Lookups(origin)
         self.lookups = lookups
-        lookups.send(lookup) { [unowned self] in receive($0) }
+        lookups.send(lookup, for: machine.payer) { [unowned self] in receive($0) }
     }
 
     /// Ends the exchange's part before its connection becomes a WebSocket, which keeps the inbox.
@@ -193,7 +196,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     ///
     /// - Returns: false if there is none; the bytes count all the same, until they are dropped.
     func reserveRoom(for use: ByteBudget.Use) -> Bool {
-        let room = room ?? services.budget.reservation()
+        let room = room ?? services.budget.reservation(of: machine.payer)
         self.room = room
         let count = requestBody.readableBytes + answerBody.readableBytes
         if room.resize(to: count, for: use) { return true }

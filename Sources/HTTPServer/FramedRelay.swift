@@ -41,7 +41,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         self.upstream = upstream
         self.connection = connection
         lookups = Lookups(connection.origin)
-        room = connection.services.budget.reservation()
+        room = connection.services.budget.reservation(of: socketMachine.account)
         inbox = ended.inbox
         inbox.target = self
         if socketMachine.isLoggedIn { inbox.listen(to: socketMachine.account) }
@@ -82,7 +82,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         case .toClient(let bytes, let isText): toClient(.data(bytes, isText: isText))
         case .look(let lookup):
             pending += 1
-            lookups.send(lookup) { [weak self] event in
+            lookups.send(lookup, for: socketMachine.account) { [weak self] event in
                 switch event {
                 case .found(let id, let head, let body): self?.settled(.found(id, head, body))
                 case .notFound(let id): self?.settled(.notFound(id))
@@ -216,7 +216,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     /// Reserves room for a message that its receiver may not take at once; nil if every connection may hold as much.
     private func roomUntilWritten(_ bytes: ByteBuffer) -> ByteReservation? {
         guard bytes.readableBytes > connection.limits.window else { return nil }
-        let room = connection.services.budget.reservation()
+        let room = connection.services.budget.reservation(of: socketMachine.account)
         room.set(bytes.readableBytes)
         return room
     }

@@ -19,8 +19,23 @@ package final class HTTPServer: ChatServer {
     private struct State {
         package var listeners: [any Channel] = []
         package var connections: [ObjectIdentifier: any Channel] = [:]
+        /// Connections over the limit that are refused in words.
+        var refused: [ObjectIdentifier: any Channel] = [:]
         package var isDraining = false
+
+        var all: [any Channel] { Array(connections.values) + Array(refused.values) }
+
+        /// Takes a connection over the limit, if there are not too many of them.
+        mutating func takes(refused channel: any Channel) -> Bool {
+            guard refused.count < HTTPServer.refusedLimit else { return false }
+            refused[ObjectIdentifier(channel)] = channel
+            return true
+        }
     }
+
+    /// Ours: connections over the limit whose first request is read, so that web pages can read its refusal. Others get
+    /// the refusal at once.
+    package static let refusedLimit = 64
 
     /// The ALPN protocols of listeners with TLS, preferred first. RFC 7301. WebSockets need HTTP/1.1.
     package static let protocols = [HTTP2Connection.protocolName, "http/1.1"]
@@ -89,13 +104,25 @@ package final class HTTPServer: ChatServer {
             state.connections[ObjectIdentifier(channel)] = channel
             return nil
         }
-        if let refusal { return try refuse(channel, refusal, tls) }
-        services.environment.tally.add(.connectionsAccepted)
+        if refusal == nil {
+            services.environment.tally.add(.connectionsAccepted)
+        } else {
+            services.environment.tally.add(.connectionsRefused)
+        }
+        if let refusal, !state.withLock({ $0.takes(refused: channel) }) { return try refuse(channel, refusal, tls) }
         channel.closeFuture.whenComplete { _ in
-            self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
+            self.state.withLock { state in
+                state.connections[ObjectIdentifier(channel)] = nil
+                state.refused[ObjectIdentifier(channel)] = nil
+            }
         }
         let origin = ExchangeOrigin(
             channel, services: services, pool: pool, isSecure: usesTLS, firstID: connectionIDs())
+        if let refusal {
+            origin.refusal = (
+                refusal, { channel.pipeline.fireUserInboundEventTriggered(HTTPServerEvent.drain) }
+            )
+        }
         let connection = HTTPConnection(channel: channel, origin: origin)
         if let tls, !connection.expectsHeaderBeforeTLS {
             try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
@@ -103,8 +130,8 @@ package final class HTTPServer: ChatServer {
         try channel.pipeline.syncOperations.addHandler(HTTPHandler(connection))
     }
 
+    /// Refuses a client before it has sent a request.
     private func refuse(_ channel: any Channel, _ reason: String, _ tls: NIOSSLContext?) throws {
-        services.environment.tally.add(.connectionsRefused)
         if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
         let (head, body) = GatewayFault.unavailable(reason).answer(services.environment.mapping, to: nil)
         try channel.pipeline.syncOperations.addHandler(
@@ -126,7 +153,7 @@ package final class HTTPServer: ChatServer {
         let (listeners, connections) = state.withLock { state in
             state.isDraining = true
             defer { state.listeners = [] }
-            return (state.listeners, Array(state.connections.values))
+            return (state.listeners, state.all)
         }
         for listener in listeners { try? await listener.close() }
         await notify(connections, .drain)
@@ -143,7 +170,7 @@ package final class HTTPServer: ChatServer {
     /// Ends all connections: WebSockets at once, requests in progress after ``HTTPLimits/stopTime`` at most.
     package func stop() async {
         await drain()
-        let channels = state.withLock { Array($0.connections.values) }
+        let channels = state.withLock { $0.all }
         let limit = services.limits.stopTime
         await notify(channels, .stop)
         for channel in channels {

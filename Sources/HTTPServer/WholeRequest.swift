@@ -3,6 +3,7 @@
 package import HTTPCodec
 package import NIOCore
 import NIOSupport
+import Protection
 
 /// A collected answer of the backend.
 package struct WholeAnswer: Sendable {
@@ -59,13 +60,16 @@ final class WholeRequest: UpstreamUser {
     private var timer: Scheduled<Void>?
     package private(set) var isCancelled = false
 
-    /// - Parameter done: called once, unless the request is cancelled before.
+    /// - Parameters:
+    ///   - payer: the account for which the answer is collected; nil if it is unknown.
+    ///   - done: called once, unless the request is cancelled before.
     init(
-        _ head: RequestHead, _ body: ByteBuffer = ByteBuffer(), rules: Rules, pool: UpstreamPool,
-        eventLoop: any EventLoop, done: @escaping (WholeRequest, Result<WholeAnswer, any Error>) -> Void
+        _ head: RequestHead, _ body: ByteBuffer = ByteBuffer(), rules: Rules, payer: AccountID? = nil,
+        pool: UpstreamPool, eventLoop: any EventLoop,
+        done: @escaping (WholeRequest, Result<WholeAnswer, any Error>) -> Void
     ) {
         (self.head, self.body, self.rules, self.pool, self.done) = (head, body, rules, pool, done)
-        room = pool.services.budget.reservation()
+        room = pool.services.budget.reservation(of: payer)
         timer = eventLoop.assumeIsolated().scheduleTask(in: rules.timeout) {
             self.fail(self.isSent ? UpstreamError.timeout : Unsent(cause: UpstreamError.noFreeConnection))
         }

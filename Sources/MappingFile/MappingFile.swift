@@ -8,7 +8,8 @@
 //     content: {text: PATH, also: [PATH, ...], keep: [NAME, ...], mark: [NAME, ...], flag: PATH, envelope: PATH,
 //               fallback: WORDS | {PATH: WORDS, ...}, mentions: {object: PATH, accounts: NAME, begin: TEXT,
 //               everyone: {NAME: WORD}, also_in: [PATH, ...], unless: PATH}, armour: text | html | detect,
-//               limit: {characters | bytes: NUMBER}}
+//               or_armour: text | html | detect, limit: {characters | bytes: NUMBER},
+//               links: {begin: TEXT, written: TEXT}, stays: {PATH: [NAME, ...]}, joined: [PATH, ...]}
 //     messages: {SHAPE: {...}, ...}
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES] | {label: ..., kind: KINDS, kinds: {PATH: KINDS, ...}}, ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES] | {label: ..., kind: KINDS, acknowledgement: ANSWER}

@@ -164,9 +164,7 @@ extension MappingReader {
     mutating func refusal(_ tree: ConfigurationTree) -> RefusalForm? {
         guard let keys = map(tree, "`refusal`", Self.refusalKeys) else { return nil }
         var form = RefusalForm()
-        if let tree = keys["status"], let status = number(tree, "refusal.status", 400...599, "403") {
-            form.status = status
-        }
+        if let tree = keys["status"], let status = status(tree, "refusal.status", "403") { form.status = status }
         if let tree = keys["content_type"],
             let type = word(tree, "refusal.content_type", "a media type, for example `application/json`")
         {
@@ -215,7 +213,7 @@ extension MappingReader {
         for (key, value) in entries(tree, "`refusal.codes`", "pawl_no_route: {status: 404}") {
             guard let keys = map(value, "`refusal.codes.\(key)`", Self.codeKeys) else { continue }
             var special = RefusalForm.Special()
-            special.status = keys["status"].flatMap { number($0, "refusal.codes.\(key).status", 400...599, "404") }
+            special.status = keys["status"].flatMap { status($0, "refusal.codes.\(key).status", "404") }
             special.body = refusal(keys["body"], "refusal.codes.\(key).body")
             for code in key.split(separator: "|", omittingEmptySubsequences: false).map(String.init) {
                 guard RefusalForm.allCodes.contains(code) else {
@@ -233,8 +231,20 @@ extension MappingReader {
         return codes
     }
 
+    /// Reads the status of a refusal: of an error, or 200 for a backend whose errors are in the body alone.
+    private mutating func status(_ tree: ConfigurationTree, _ place: String, _ example: String) -> Int? {
+        if case .text("200") = tree.value { return 200 }
+        let expected = "200, or a number from 400 to 599, for example `\(example)`"
+        guard let text = text(tree, place, expected) else { return nil }
+        guard let number = Int(text), 400...599 ~= number else {
+            wrong("`\(place)`", tree.line, "is \(quoted(text)); expected \(expected)")
+            return nil
+        }
+        return number
+    }
+
     private mutating func refusal(_ tree: ConfigurationTree?, _ place: String) -> String? {
-        guard let tree, let body = json(tree, place, #"{"error":"{reason}"}"#) else { return nil }
+        guard let tree, let body = json(tree, place, #"{"error":"{reason}"}"#, numbers: ["status"]) else { return nil }
         if !body.contains("{reason}") {
             wrong("`\(place)`", tree.line, "has no {reason}; write it where the explanation belongs")
         }
@@ -259,7 +269,9 @@ extension MappingReader {
         _ tree: ConfigurationTree, _ place: String, into frame: String?, _ frameKey: String
     ) -> CopiedValues? {
         var copies: [CopiedValues.Copy] = []
-        let document = frame.flatMap { try? JSONDocument(ByteBuffer(string: $0)) }
+        let document = frame.flatMap {
+            try? JSONDocument(ByteBuffer(string: $0.replacing("{status}", with: "0")))
+        }
         for (key, value) in entries(tree, "`\(place)`", "seq_reply: seq") {
             guard let target = path(key, place, value.line), let source = single(value, "\(place).\(key)") else {
                 continue
@@ -334,10 +346,15 @@ extension MappingReader {
     }
 
     /// Reads JSON whose strings may have names in braces.
-    mutating func json(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
+    ///
+    /// - Parameter numbers: names that may stand outside of strings, because a number takes their place.
+    mutating func json(
+        _ tree: ConfigurationTree, _ place: String, _ example: String, numbers: [String] = []
+    ) -> String? {
         let expected = "JSON in single quotes, for example `'\(example)'`"
         guard let text = text(tree, place, expected) else { return nil }
-        guard (try? JSONDocument(ByteBuffer(string: text))) != nil else {
+        let filled = numbers.reduce(text) { $0.replacing("{\($1)}", with: "0") }
+        guard (try? JSONDocument(ByteBuffer(string: filled))) != nil else {
             wrong("`\(place)`", tree.line, "is \(quoted(text)), which is no JSON; expected \(expected)")
             return nil
         }

@@ -16,12 +16,17 @@ struct ContentKeys {
     var fallbackParts: [FallbackPart] = []
     var mentions: MentionFields?
     var limit: TextLimit?
+    var alternative: EnvelopeArmour?
+    var links: LinkForm?
+    var made: [String: Set<String>] = [:]
+    var joined: [JSONPath] = []
 }
 
 /// Reads where messages are, and which parts they have.
 extension MappingReader {
     static let contentKeys = [
-        "text", "also", "keep", "mark", "flag", "armour", "envelope", "fallback", "mentions", "limit",
+        "text", "also", "keep", "mark", "flag", "armour", "or_armour", "envelope", "fallback", "mentions", "limit",
+        "links", "stays", "joined",
     ]
 
     /// - Parameter standard: the values for all messages, if this is about some of them.
@@ -37,10 +42,7 @@ extension MappingReader {
         var result = standard ?? ContentKeys(text: text)
         (result.text, result.flag) = (text, flag)
         if let tree = keys["armour"] {
-            result.armour = word(tree, place + ".armour", "text, html or detect").flatMap(EnvelopeArmour.init)
-            if result.armour == nil {
-                wrong("`\(place).armour`", tree.line, "is \(tree.words); expected `text`, `html` or `detect`")
-            }
+            result.armour = armour(tree, place + ".armour")
             result.flag = keys["flag"] == nil ? nil : flag
         } else if keys["flag"] != nil {
             result.armour = nil
@@ -54,6 +56,14 @@ extension MappingReader {
         }
         if result.armour != nil, let line = (keys["flag"] ?? keys["envelope"])?.line {
             wrong("`\(place)`", line, "has `armour`, which stands in the text, and a place for flag or envelope")
+        }
+        if let tree = keys["or_armour"] {
+            result.alternative = armour(tree, place + ".or_armour")
+            if result.envelope == nil, keys["envelope"] == nil {
+                wrong(
+                    "`\(place).or_armour`", tree.line,
+                    "is for messages that have no envelope in its field; say where that is with `envelope:`")
+            }
         }
         if let tree = keys["also"] {
             result.also = texts(tree, place + ".also", "a list of paths, for example `[html]`").compactMap {
@@ -78,8 +88,74 @@ extension MappingReader {
                 "`\(place)`", tree.line, "has no `fallback`, the words that stand where the text was", code: .conflict)
         }
         if let tree = keys["limit"] { result.limit = limit(tree, place + ".limit") }
+        if let tree = keys["links"] { result.links = links(tree, place + ".links", result) }
+        if let tree = keys["stays"] { result.made = made(tree, place + ".stays", result) }
+        if let tree = keys["joined"] {
+            result.joined = texts(tree, place + ".joined", "a list of paths, for example `[caption]`").compactMap {
+                text, line in
+                path(text, place + ".joined", line).flatMap { members($0, place + ".joined", line) }
+            }
+        }
         refuseOverlaps(result, place, tree.line)
         return result
+    }
+
+    private mutating func armour(_ tree: ConfigurationTree, _ place: String) -> EnvelopeArmour? {
+        let armour = word(tree, place, "text, html or detect").flatMap(EnvelopeArmour.init)
+        if armour == nil {
+            wrong("`\(place)`", tree.line, "is \(tree.words); expected `text`, `html` or `detect`")
+        }
+        return armour
+    }
+
+    static let linkKeys = ["begin", "written"]
+
+    /// Reads which links stay in the clear: `{begin: /files/, written: "[file]({link})"}`.
+    private mutating func links(_ tree: ConfigurationTree, _ place: String, _ content: ContentKeys) -> LinkForm? {
+        let example = "\"[file]({link})\""
+        guard let keys = map(tree, "`\(place)`", Self.linkKeys, needs: Self.linkKeys),
+            let begin = keys["begin"].flatMap({
+                word($0, place + ".begin", "how links to files begin, for example `/files/`", limit: 64)
+            }),
+            let written = keys["written"].flatMap({
+                text($0, place + ".written", "what is written for a link, for example `\(example)`")
+            })
+        else { return nil }
+        guard begin.hasPrefix("/"), begin.hasSuffix("/"), begin.utf8.count > 2,
+            written.split(separator: "{link}", omittingEmptySubsequences: false).count == 2
+        else {
+            wrong(
+                "`\(place)`", tree.line,
+                "needs a beginning between two slashes, and {link} once in what is written: {begin: /files/, written: \(example)}"
+            )
+            return nil
+        }
+        if content.armour == nil, content.envelope == nil {
+            wrong(
+                "`\(place)`", tree.line,
+                "needs `armour` or `envelope`; an envelope that is the whole text has no place for links beside it",
+                code: .conflict)
+        }
+        return LinkForm(beginning: begin, written: written)
+    }
+
+    /// Reads which members of sealed values the backend makes itself: `{attachments: [file_id, url]}`.
+    private mutating func made(
+        _ tree: ConfigurationTree, _ place: String, _ content: ContentKeys
+    ) -> [String: Set<String>] {
+        var made: [String: Set<String>] = [:]
+        for (key, value) in entries(tree, "`\(place)`", "attachments: [file_id, url]") {
+            guard let path = path(key, place, value.line) else { continue }
+            let names = texts(value, "\(place).\(key)", "a list of names, for example `[file_id, url]`").map(\.text)
+            guard content.also.contains(path), !names.isEmpty else {
+                wrong(
+                    "`\(place)`", value.line,
+                    "has \(quoted(key)); expected a value of `also`, and names of members in it", code: .conflict)
+                continue
+            }
+            made[path.text] = Set(names)
+        }
+        return made
     }
 
     /// Reads the words that stand where the text was: one text, or a text for each of several members.
@@ -152,6 +228,7 @@ extension MappingReader {
 
     private mutating func refuseOverlaps(_ keys: ContentKeys, _ place: String, _ line: Int) {
         let paths = [keys.text] + (keys.flag.map { [$0] } ?? []) + (keys.envelope.map { [$0] } ?? []) + keys.also
+            + keys.joined
         for (index, path) in paths.enumerated() {
             for other in paths[(index + 1)...] {
                 guard let names = path.memberNames, let others = other.memberNames,
@@ -166,7 +243,7 @@ extension MappingReader {
 
     static let shapeKeys = [
         "like", "containers", "messages", "within", "when", "conversation", "content", "sender", "recipients",
-        "remote_id", "local_id", "history", "parse", "body",
+        "remote_id", "local_id", "history", "parse", "body", "text_optional", "kind",
     ]
 
     mutating func messages(_ tree: ConfigurationTree) {
@@ -239,6 +316,8 @@ extension MappingReader {
         let parsed = keys["parse"].map { self.parsed($0, place) } ?? []
         let bodies = keys["body"].map { self.bodies($0, place) } ?? [.json]
         let isHistory = keys["history"].map { flag($0, place + ".history") } ?? false
+        let isOptional = keys["text_optional"].map { flag($0, place + ".text_optional") } ?? false
+        let kind = keys["kind"].flatMap { kinds($0, "`\(place)`").first }
         guard let conversation else { return [] }
         var kept = content.kept
         if object == nil {
@@ -260,7 +339,9 @@ extension MappingReader {
                     also: content.also, flag: content.flag, envelope: content.envelope,
                     fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
                     localID: local, content: object, kept: kept)
-                shape.isHistory = isHistory
+                (shape.isHistory, shape.textIsOptional, shape.kind) = (isHistory, isOptional, kind)
+                (shape.alternative, shape.links) = (content.alternative, content.links)
+                (shape.made, shape.joined) = (content.made, content.joined)
                 (shape.parsed, shape.bodies, shape.armour) = (parsed, bodies, content.armour)
                 (shape.limit, shape.shown) = (content.limit, content.shown)
                 (shape.fallbackParts, shape.mentions) = (content.fallbackParts, content.mentions)
@@ -337,14 +418,14 @@ extension MappingReader {
     ) -> [JSONPath] {
         let bases = keys["messages"].map { texts($0, place + ".messages", Self.pathExample) } ?? [("$", line)]
         let inner = keys["within"].map { texts($0, place + ".within", Self.pathExample) } ?? []
-        let condition = keys["when"].flatMap {
-            text($0, place + ".when", "a condition, for example `type == \"text\"`")
+        let conditions = keys["when"].map {
+            texts($0, place + ".when", "a condition, for example `type == \"text\"`, or a list of them")
         }
         var paths: [JSONPath] = []
         // Each part is first read alone, so that a problem is reported for this part.
         for (text, line) in inner { _ = path(text, place + ".within", line) }
-        if let condition, let tree = keys["when"] { _ = path("[?\(condition)]", place + ".when", tree.line) }
-        guard bases.count * (inner.count + 1) <= Self.shapeLimit else {
+        for (condition, line) in conditions ?? [] { _ = path("[?\(condition)]", place + ".when", line) }
+        guard bases.count * (inner.count + 1) * max(1, conditions?.count ?? 1) <= Self.shapeLimit else {
             wrong("`\(place)`", line, "stands for more than \(Self.shapeLimit) paths")
             return []
         }
@@ -352,9 +433,10 @@ extension MappingReader {
         for (base, line) in bases {
             for (part, _) in [("$", line)] + inner {
                 let joined = part == "$" ? base : base == "$" ? part : base + (part.hasPrefix("[") ? "" : ".") + part
-                let text = joined + (condition.map { "[?\($0)]" } ?? "")
-                if let path = path(text, place + ".messages", line) { paths.append(path) }
-                if problems.count > known { return paths }
+                for ending in conditions?.map({ "[?\($0.text)]" }) ?? [""] {
+                    if let path = path(joined + ending, place + ".messages", line) { paths.append(path) }
+                    if problems.count > known { return paths }
+                }
             }
         }
         return paths

@@ -208,7 +208,7 @@ extension MappingReader {
     }
 
     /// Reads one kind of content, or a list of them.
-    private mutating func kinds(_ tree: ConfigurationTree, _ place: String) -> [ContentKind] {
+    mutating func kinds(_ tree: ConfigurationTree, _ place: String) -> [ContentKind] {
         let known = ContentKind.allCases.map(\.rawValue)
         var kinds: [ContentKind] = []
         if case .list(let items) = tree.value, items.isEmpty {

@@ -39,9 +39,10 @@ extension ConfigurationKey {
         "limits.collected_bytes", .whole(1_048_576...1_099_511_627_776), standard: .one("536870912"),
         reason: "For a backend that speaks HTTP: the memory for all bodies that the gateway collects at one time, in "
             + "bytes: requests to seal, answers to open, and messages over WebSockets. Without room a request is "
-            + "answered with 503, and a WebSocket is closed with 1013. The default has room for eight answers of the "
+            + "answered with 503, and a WebSocket is closed with 1013. An account may hold as much as it leaves free: one "
+            + "alone gets half, and two that want all of it a third each. The default has room for eight answers of the "
             + "largest size, or two thousand messages of the largest size; allow three times as much memory for the "
-            + "program. At least limits.answer_bytes."
+            + "program. At least twice limits.answer_bytes."
     ) { one($0.limits.collectedBytes) }
 
     static let limitCompress = ConfigurationKey(

@@ -154,12 +154,12 @@ extension PawlConfiguration.Limits {
 }
 
 extension PawlConfiguration.Limits {
-    /// One answer of the largest size must have room.
+    /// One answer of the largest size must have room, and an account gets half of it.
     private func checkAnswer(_ reading: inout ConfigurationReading) {
-        guard reading.isSound(.limitAnswer, .limitCollected), self.collectedBytes < self.answerBytes else { return }
+        guard reading.isSound(.limitAnswer, .limitCollected), self.collectedBytes < 2 * self.answerBytes else { return }
         reading.conflict(
-            "\(reading.place(of: .limitCollected)) is \(self.collectedBytes), less than limits.answer_bytes "
-                + "(\(self.answerBytes)): no answer of that size could be opened")
+            "\(reading.place(of: .limitCollected)) is \(self.collectedBytes), less than twice limits.answer_bytes "
+                + "(\(self.answerBytes)): no answer of that size could be opened, because an account gets half of it")
     }
 }
 

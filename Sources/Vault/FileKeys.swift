@@ -32,12 +32,12 @@ package struct OpenFileJob: Sendable {
 }
 
 extension VaultHolding {
-    /// Makes the key of a file.
+    /// Makes the key of a file, or of all files of a form. The header is that of the first.
     ///
     /// - Parameter id: names the key; not used before.
     /// - Throws: errors of the sealer.
     package mutating func makeFileKey(_ id: MessageID, _ now: Timestamp, _ unit: inout Unit) throws -> SealedFile.Key {
-        let header = SealedFile.Header(key: id, prefix: vault.randomBytes(SealedFile.prefixSize))
+        let header = SealedFile.Header(key: id, prefix: vault.randomBytes(SealedFile.prefixSize)).file(0)
         let bytes = vault.randomBytes(SealedFile.keySize)
         let retention = vault.historyRetention
         let expiry = retention > 0 ? now.wall + retention : .max
@@ -68,9 +68,11 @@ extension Vault {
     package func fileKey(
         _ header: SealedFile.Header, highest: UInt64, _ now: Timestamp
     ) throws(OpenError) -> SealedFile.Key {
-        let (id, digest) = (header.key, header.digest)
+        let id = header.key
+        // That of the file, or of the first file of its form. The file's own header is authenticated with its chunks.
+        let digests = [header.digest, header.file(0).digest]
         let remembered = contentKeys.key(of: id)
-        if let remembered, remembered.digest == digest {
+        if let remembered, digests.contains(remembered.digest) {
             guard remembered.expiresAt > now.wall else { throw OpenError(reason: .forgotten) }
             return SealedFile.Key(header, remembered)
         }
@@ -78,17 +80,17 @@ extension Vault {
         if historyRetention > 0 {
             do { rows = try store.contentKeys(of: [id]) } catch { throw OpenError(reason: .store) }
         }
-        guard let row = rows.first(where: { $0.digest == digest }) else {
+        guard let row = rows.first(where: { digests.contains($0.digest) }) else {
             // The id belongs to something else, or was not assigned yet.
             let isAltered = remembered != nil || !rows.isEmpty || id.value > highest
             throw OpenError(reason: isAltered ? .notAuthentic : .forgotten)
         }
         guard row.expiresAt > now.wall, id >= firstReadable(now) else { throw OpenError(reason: .forgotten) }
-        guard let bytes = try? sealer.open(row.sealedKey, label: Self.label(ofFileKey: id, digest, row.expiresAt))
-        else {
+        let label = Self.label(ofFileKey: id, row.digest, row.expiresAt)
+        guard let bytes = try? sealer.open(row.sealedKey, label: label) else {
             throw OpenError(reason: .notAuthentic)
         }
-        let key = ContentKey(message: id, digest: digest, expiresAt: row.expiresAt, bytes: bytes)
+        let key = ContentKey(message: id, digest: row.digest, expiresAt: row.expiresAt, bytes: bytes)
         contentKeys.remember(key)
         return SealedFile.Key(header, key)
     }

@@ -16,6 +16,8 @@ package import StorePort
 /// prefix it is the header, which is associated data of all chunks. Each chunk is sealed under the file's key, with the
 /// nonce `prefix (7 B) | number (4 B) | whether it is the last (1 B)`. The description is chunk 0. The others have 64 KiB
 /// of the file each, the last one the rest; an empty file has one empty chunk. Numbers are big-endian, tags have 16 bytes.
+///
+/// Several files of one form have one key. Their prefixes differ in the last byte, the number of the file in the form.
 package enum SealedFile {
     /// The beginning of every sealed file.
     package static let words = Array(
@@ -80,6 +82,10 @@ package enum SealedFile {
 
         /// Finds the row of the key, as the digest of an envelope does.
         package var digest: EnvelopeDigest { EnvelopeDigest(of: bytes) }
+        /// The header of another file of the same form.
+        package func file(_ number: UInt8) -> Header {
+            Header(key: key, prefix: Array(prefix.dropLast()) + [number])
+        }
         fileprivate var prefix: ArraySlice<UInt8> { bytes.suffix(prefixSize) }
     }
 
@@ -130,6 +136,9 @@ package enum SealedFile {
         let key: ContentKey
 
         package init(_ header: Header, _ key: ContentKey) { (self.header, self.key) = (header, key) }
+
+        /// The key of another file of the same form.
+        package func file(_ number: UInt8) -> Key { Key(header.file(number), key) }
     }
 
     /// Seals and opens single chunks.

@@ -157,7 +157,7 @@ extension JSONParticipants {
         do {
             let job = SealMessageJob(
                 connection: Self.sender, ticket: 0, sender: write.account, conversation: text.conversation,
-                plaintext: text.plaintext, maximumLength: text.message.found.shape.longestEnvelope)
+                plaintext: text.plaintext, maximumLength: text.message.longestEnvelope)
             sealed = try seal(job, nextMessage(job, now), now, &unit)
         } catch {
             throw ExchangeRefusal(error as? SealFailure ?? .store, of: text.message)

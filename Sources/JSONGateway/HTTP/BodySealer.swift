@@ -1,4 +1,4 @@
-// Seals the body of an upload as it comes: the whole body, or the file in a multipart form.
+// Seals the body of an upload as it comes: the whole body, or the files in a multipart form.
 //
 // A form goes on part by part. A field passes when it is complete, and a file is sealed under a head that says nothing of
 // it. What the mapping does not name ends the upload, and the backend gets an incomplete request.
@@ -11,8 +11,6 @@ package enum UploadFault: Error, Equatable, Sendable {
     case form(MultipartFault)
     /// A part has a name that the mapping does not list.
     case unknownPart
-    /// A second file. Each file has a key of its own, and the exchange has one.
-    case severalFiles
     /// A part that has to be a file has no name of a file.
     case noFile
     /// A part that has to be a text is a file.
@@ -22,7 +20,7 @@ package enum UploadFault: Error, Equatable, Sendable {
 
     /// One fault of each kind.
     package static let all: [UploadFault] =
-        MultipartFault.allCases.map { .form($0) } + [.unknownPart, .severalFiles, .noFile, .fileInField, .fieldTooLong]
+        MultipartFault.allCases.map { .form($0) } + [.unknownPart, .noFile, .fileInField, .fieldTooLong]
 
     /// The fault in words, for people.
     package var words: String {
@@ -30,7 +28,6 @@ package enum UploadFault: Error, Equatable, Sendable {
         case .form(let fault): "Not sent: the form with the file cannot be protected: \(fault.words)."
         case .unknownPart:
             "Not sent: the form with the file has a part that is not known here, so it cannot be protected."
-        case .severalFiles: "Not sent: only one file at a time can be protected. Send each file by itself."
         case .noFile: "Not sent: the form has a file without a name, so it cannot be protected."
         case .fileInField: "Not sent: the form has a file where a text is expected, so it cannot be protected."
         case .fieldTooLong: "Not sent: a text in the form with the file is too long."
@@ -46,7 +43,7 @@ package struct BodySealer: Sendable {
     /// Seals the whole body.
     package init(file: SealedFile.Sealer) { self.file = file }
 
-    /// Seals the file in a form.
+    /// Seals the files in a form.
     package init(form: FormSealer) { self.form = form }
 
     /// Whether the body's length is known before it is sealed.
@@ -72,10 +69,12 @@ package struct BodySealer: Sendable {
     }
 }
 
-/// Seals the file in a multipart form.
+/// Seals the files in a multipart form.
 package struct FormSealer: Sendable {
     /// The name under which the backend gets a file. Its type is that of any bytes.
     package static let fileName = "encrypted.bin"
+    /// The name of a file's part if the mapping names none.
+    package static let fieldName = "file"
     /// Ours: maximum bytes of a field that passes, which is held until it is complete.
     package static let fieldLimit = 64 << 10
 
@@ -83,7 +82,8 @@ package struct FormSealer: Sendable {
     private let parts: [String: FilePlaces.Part]
     private var reader: MultipartReader
     private var file: SealedFile.Sealer?
-    private var hasFile = false
+    /// Files of the form so far. A form has at most ``MultipartReader/partLimit`` parts.
+    private var files: UInt8 = 0
     /// The head of the field that is read; nil if a file is read, or nothing.
     private var head: MultipartHead?
     private var field: [UInt8] = []
@@ -127,13 +127,14 @@ package struct FormSealer: Sendable {
             self.head = head
         case .file:
             guard let name = head.fileName, !name.isEmpty else { throw UploadFault.noFile }
-            guard !hasFile else { throw UploadFault.severalFiles }
-            hasFile = true
+            // A name that the mapping does not have may be that of the file, as some client libraries write it.
+            let field = parts[head.name] == nil ? Self.fieldName : head.name
             output += Array("--".utf8) + reader.boundary.bytes
             output += Array(
-                ("\r\nContent-Disposition: form-data; name=\"\(head.name)\"; filename=\"\(Self.fileName)\"\r\n"
+                ("\r\nContent-Disposition: form-data; name=\"\(field)\"; filename=\"\(Self.fileName)\"\r\n"
                     + "Content-Type: application/octet-stream\r\n\r\n").utf8)
-            var sealer = SealedFile.Sealer(key, SealedFile.Description(type: head.type, name: name))
+            var sealer = SealedFile.Sealer(key.file(files), SealedFile.Description(type: head.type, name: name))
+            files += 1
             try sealer.begin(into: &output)
             file = sealer
         }

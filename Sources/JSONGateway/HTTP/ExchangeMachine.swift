@@ -9,11 +9,15 @@ package protocol ExchangeMachine: Sendable {
     /// - Parameter actions: receives the actions, in order.
     mutating func take(_ event: ExchangeEvent, at now: Timestamp, _ actions: inout [ExchangeAction])
 
+    /// The account for which the adapter collects a body; nil if it is unknown, or no body is collected.
+    var payer: AccountID? { get }
+
     /// Whether it waits for nothing but its time, so that ``ExchangeEvent/woken`` ends it before, as when the gateway stops.
     var endsWhenWoken: Bool { get }
 }
 
 extension ExchangeMachine {
+    package var payer: AccountID? { nil }
     package var endsWhenWoken: Bool { false }
 }
 

@@ -200,19 +200,27 @@ extension RefusalForm {
         _ code: String, status usual: Int, reason: String = "", words: String
     ) -> (ResponseHead, ByteBuffer) {
         let special = codes[code]
-        let status = special?.status ?? usual
+        let status = status(of: code, usual)
         var head = ResponseHead(status, reason: status == usual ? reason : "", headers: ["Content-Type": contentType])
         if status == 503 || status == 429 { head.headers.add("Retry-After", "5") }
         head.headers.fields += headers.fields
-        return (head, ByteBuffer(string: Self.filled(special?.body ?? body, ["code": code, "reason": words])))
+        return (head, ByteBuffer(string: Self.filled(special?.body ?? body, ["code": code, "reason": words, "status": "\(status)"])))
     }
+
+    /// The status for a code.
+    ///
+    /// - Parameter usual: the status if the mapping sets none for this code.
+    private func status(of code: String, _ usual: Int) -> Int { codes[code]?.status ?? usual }
 
     /// The codes for which a mapping can set another form.
     package static let allCodes: [String] = ExchangeRefusal.all.map(\.code) + GatewayFault.all.map(\.code)
 
     /// Returns the WebSocket message to a client.
     package func frame(_ no: ExchangeRefusal, words: String, localID: String?) -> String {
-        Self.filled(frame ?? body, ["code": no.code, "reason": words, "local_id": localID ?? ""])
+        let status = status(of: no.code, no.status ?? status)
+        return Self.filled(
+            frame ?? body,
+            ["code": no.code, "reason": words, "local_id": localID ?? "", "status": "\(status)"])
     }
 
     /// Replaces names in braces in a text of the mapping by values, escaped for a JSON string.

@@ -217,6 +217,20 @@ extension HTTPExchange.State {
         }
     }
 
+    /// The account for which a body or the answer to a lookup is collected; nil if it is unknown, or nothing is.
+    var payer: AccountID? {
+        switch self {
+        case .collectingCall(let call): call.client.account
+        case .findingConversation(let request), .collecting(let request), .askingMembers(let request, _, _, _):
+            request.account
+        case .collectingAnswer(let answer): answer.client.account
+        case .beginning, .identifying, .calling, .waitingForMail, .waitingForRelay, .findingWrite, .queueing,
+            .awaitingOutcome, .forwarding, .opening, .sealingFile, .askingForFile, .beginningFile, .openingFile,
+            .passed, .over:
+            nil
+        }
+    }
+
     /// The head of the client's request; nil if it has not come, or is not needed any more.
     var request: RequestHead? {
         switch self {

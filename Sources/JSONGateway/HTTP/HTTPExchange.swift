@@ -41,6 +41,8 @@ package struct HTTPExchange: Sendable {
     /// What the exchange waits for.
     package var stage: Stage { state.stage }
 
+    package var payer: AccountID? { state.payer }
+
     /// Loads the present policies. They may change while the exchange waits for the client or the backend.
     private mutating func renewPolicies() {
         guard environment.policies.version != policyVersion else { return }

@@ -331,7 +331,7 @@ package struct WebSocketMachine: Sendable {
                         .seal(
                             SealMessageJob(
                                 connection: connection, ticket: ticket, sender: account, conversation: text.room,
-                                plaintext: plaintext, maximumLength: text.outgoing.found.shape.longestEnvelope))))
+                                plaintext: plaintext, maximumLength: text.outgoing.longestEnvelope))))
             } catch {
                 refuse(ticket, .unreadable(error), &actions)
             }

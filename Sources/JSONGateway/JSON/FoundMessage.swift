@@ -19,6 +19,8 @@ package struct FoundMessage: Sendable {
     package let text: JSONPlace?
     /// The parts that are sealed together with the text and present in this message.
     package let also: [SealedPart]
+    /// Further texts of a request, which are lines of its text.
+    package let joined: [JSONPlace]
     package let flag: JSONPlace?
     /// Whether the flag is true, or armour is in the text. Neither is authenticated.
     package let isFlagged: Bool
@@ -107,7 +109,7 @@ extension MessageShape {
     func mayHoldContent(in name: String) -> Bool {
         guard name != text.firstMember else { return false }
         return kept?.contains(name) == false || name == flag?.firstMember || name == envelope?.firstMember
-            || also.contains { $0.firstMember == name }
+            || (also + joined).contains { $0.firstMember == name }
     }
 
     /// Whether a value of the document is sealed with the text; false if the message is only a part of the document.
@@ -121,7 +123,7 @@ extension MessageShape {
     private func takesMember(_ name: String) -> Bool {
         guard let kept, !kept.contains(name) else { return false }
         return name != text.firstMember && name != flag?.firstMember && name != envelope?.firstMember
-            && !also.contains { $0.firstMember == name }
+            && !(also + joined).contains { $0.firstMember == name }
     }
 }
 
@@ -159,6 +161,8 @@ package enum MessageFault: Error, Equatable, Sendable {
     case malformedContent
     /// A value on the path to which an opened value has to be written is not an object.
     case blocked(path: String)
+    /// More links than ``LinkForm/limit`` in a text whose links stay in the clear.
+    case tooManyLinks
     /// Two edits overlap, because paths of the mapping lead into one another.
     case conflict
 }
@@ -184,6 +188,7 @@ extension MessageFault: CustomStringConvertible {
             "the object at byte \(at) has more than \(SealedContent.partLimit) members to be sealed"
         case .malformedContent: "the opened content is not in the gateway's format"
         case .blocked(let path): "cannot write to \(path): a value on the way is not an object"
+        case .tooManyLinks: "the text has more than \(LinkForm.limit) links to files"
         case .conflict: "two paths of the mapping lead into one another"
         }
     }

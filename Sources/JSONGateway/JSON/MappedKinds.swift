@@ -13,8 +13,10 @@ extension Mapping.Route {
         package init(path: JSONPath, kind: ContentKind) { (self.path, self.kind) = (path, kind) }
     }
 
-    /// The same route with another label, with its kinds in this order, and with these parts refused.
-    private func with(_ label: Mapping.Label, _ kinds: [ContentKind], refusing parts: [Part]) -> Mapping.Route {
+    /// The same route with another label, with its kinds in this order, these parts refused, and these messages looked for.
+    private func with(
+        _ label: Mapping.Label, _ kinds: [ContentKind], refusing parts: [Part], finding response: [MessageShape]
+    ) -> Mapping.Route {
         let isSealed = label == .content
         return Mapping.Route(
             methods: methods, path: path, query: query, label: label, request: isSealed ? request : nil,
@@ -26,8 +28,12 @@ extension Mapping.Route {
     fileprivate func applying(_ treatments: KindTreatments) -> Mapping.Route {
         let refused = parts.filter { treatments[$0.kind] != .pass }
         let kinds = treatments.strictestFirst(kinds)
-        let label = kinds.first.map { treatments[$0].label(of: self.label) } ?? self.label
-        return label == self.label && refused == parts ? self : with(label, kinds, refusing: refused)
+        let found = treatments.lookedFor(response)
+        var label = kinds.first.map { treatments[$0].label(of: self.label) } ?? self.label
+        // An answer in which nothing is looked for is not read.
+        if found.isEmpty, !response.isEmpty, label == .history || label == .sync { label = .passthrough }
+        guard label != self.label || refused != parts || found.count != response.count else { return self }
+        return with(label, kinds, refusing: refused, finding: found)
     }
 
     /// Whether requests write keywords by which the backend should notify somebody.
@@ -41,6 +47,13 @@ extension KindTreatments {
     fileprivate func strictestFirst(_ kinds: [ContentKind]) -> [ContentKind] {
         let order: [KindTreatment] = [.refuse, .seal, .pass]
         return order.flatMap { treatment in kinds.filter { self[$0] == treatment } }
+    }
+}
+
+extension KindTreatments {
+    /// The shapes whose messages are looked for in answers.
+    fileprivate func lookedFor(_ shapes: [MessageShape]) -> [MessageShape] {
+        shapes.filter { $0.kind.map { self[$0] == .seal } ?? true }
     }
 }
 
@@ -73,17 +86,23 @@ extension Mapping {
                 + frames.filter { $0.kinds.contains(kind) }.map(\.label)
             let isPart = routes.contains { $0.parts.contains { $0.kind == kind } }
             guard !labels.isEmpty || isPart else { return .unmarked(kind) }
-            guard treatments[kind] == .seal, isPart || labels.contains(where: { $0 != .content }) else { return nil }
+            // A part of another request is refused: its conversation may not exist yet.
+            guard treatments[kind] == .seal, labels.isEmpty || labels.contains(where: { $0 != .content }) else {
+                return nil
+            }
             return .unsealable(kind)
         }
     }
 
     /// The mapping with what becomes of each kind of content.
+    ///
+    /// Messages of a kind that is not sealed are not looked for, so that they pass as they are.
     package func applying(_ treatments: KindTreatments) -> Mapping {
         var mapping = self
         mapping.routes = routes.map { $0.applying(treatments) }
         mapping.frames = frames.map { frame in
             var frame = frame
+            frame.shapes = treatments.lookedFor(frame.shapes)
             frame.kinds = treatments.strictestFirst(frame.kinds)
             if let kind = frame.kinds.first { frame.label = treatments[kind].label(of: frame.label) }
             if frame.label != .content, frame.direction == .fromClient { frame.shapes = [] }

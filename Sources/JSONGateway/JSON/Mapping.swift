@@ -408,6 +408,18 @@ package struct MessageShape: Sendable, Equatable {
     package var bodies: Set<BodyForm> = [.json]
     /// How an envelope stands in the text; nil if it is Base64 alone, or has a field of its own.
     package var armour: EnvelopeArmour?
+    /// How an envelope may stand in the text of a message that has none in ``envelope``; nil if it may not.
+    package var alternative: EnvelopeArmour?
+    /// Links of the text that stay in the clear beside the envelope; nil if all are sealed.
+    package var links: LinkForm?
+    /// Members of sealed values that the backend makes itself, which stay when the message is opened, by the value's path.
+    package var made: [String: Set<String>] = [:]
+    /// Further texts of a request, which become lines of its text.
+    package var joined: [JSONPath] = []
+    /// Whether a request may have no text, and is sealed with what else it has.
+    package var textIsOptional = false
+    /// The kind of the messages; nil if they are messages of people. If it is not sealed, they are not looked for.
+    package var kind: ContentKind?
     /// The longest value that the backend accepts where the envelope stands; nil if the mapping names none.
     package var limit: TextLimit?
     // In the message:

@@ -36,7 +36,7 @@ package struct MessageEdits: Sendable {
     package mutating func seal(
         _ message: FoundMessage, envelope: [UInt8], mentions: JSONFragment? = nil
     ) throws(MessageFault) {
-        guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
+        let beside = try links(of: message)
         let written: JSONFragment
         if message.shape.armour == nil {
             var base64: [UInt8] = []
@@ -44,7 +44,7 @@ package struct MessageEdits: Sendable {
             Base64.encode(envelope[...], into: &base64)
             written = .base64(base64)
         } else {
-            written = .string(String(decoding: Armour.whole(envelope), as: UTF8.self))
+            written = .string(String(decoding: Armour.whole(envelope), as: UTF8.self) + beside)
         }
         try wholly { edits throws(MessageFault) in
             var fallback = message.shape.envelope == nil ? [] : message.shape.fallbackParts
@@ -56,17 +56,29 @@ package struct MessageEdits: Sendable {
                 }
             }
             for part in fallback { try edits.set(part.path, nil, to: .string(part.text), in: message) }
+            for place in message.joined { edits.changes.append(.remove(place)) }
             if let mentions, let path = message.shape.mentions?.object {
                 try edits.set(path, nil, to: mentions, in: message)
             }
             if let flag = message.shape.flag { try edits.set(flag, message.flag, to: .boolean(true), in: message) }
             if let path = message.shape.envelope {
-                edits.changes.append(.replace(text, .string(message.shape.fallback)))
+                if let text = message.text {
+                    edits.changes.append(.replace(text, .string(message.shape.fallback + beside)))
+                }
                 try edits.set(path, message.envelopePlace, to: written, in: message)
             } else {
-                edits.changes.append(.replace(text, written))
+                try edits.set(message.shape.text, message.text, to: written, in: message)
             }
         }
+    }
+
+    /// What stands beside the envelope of the links in a text; empty if none does.
+    private func links(of message: FoundMessage) throws(MessageFault) -> String {
+        guard let form = message.shape.links, let place = message.text, let text = try? document.text(place) else {
+            return ""
+        }
+        guard let lines = form.lines(for: text) else { throw .tooManyLinks }
+        return lines
     }
 
     /// Writes the opened content back, and removes flag and envelope.
@@ -74,12 +86,17 @@ package struct MessageEdits: Sendable {
     /// Also removes other values at sealed paths, because they are not authenticated.
     package mutating func open(_ message: FoundMessage, _ content: SealedContent) throws(MessageFault) {
         guard var text = content.values.first?.value else { throw .malformedContent }
-        if message.isHTML { text = try .string(TextArmour.html(text)) }
+        let hasText = text != .null
+        if message.isHTML, hasText { text = try .string(TextArmour.html(text, links: message.shape.links)) }
         try wholly { edits throws(MessageFault) in
-            try edits.set(message.shape.text, message.text, to: text, in: message)
+            if hasText {
+                try edits.set(message.shape.text, message.text, to: text, in: message)
+            } else if let place = message.text {
+                edits.changes.append(.remove(place))
+            }
             let values = content.values.dropFirst()
             for part in message.also where !values.contains(where: { $0.path == part.path }) {
-                edits.changes.append(.remove(part.place))
+                edits.reduce(part, to: message.shape.made[part.path] ?? [])
             }
             for (name, value) in values {
                 guard let path = message.shape.path(ofSealed: name) else { continue }
@@ -253,6 +270,36 @@ package struct MessageEdits: Sendable {
             return changes.append(.replace(old, value))
         }
         changes.append(.add(names, value, to: object))
+    }
+
+    /// Removes a value that is not authenticated, but for members of its objects that the backend makes itself.
+    ///
+    /// - Parameter names: these members. A string with white space in it could be words, and is removed all the same.
+    private mutating func reduce(_ part: SealedPart, to names: Set<String>) {
+        let isList = document.kind(part.place) == .array
+        let objects = isList ? Array(document.children(part.place)) : [part.place]
+        var removals: [JSONPlace] = []
+        var stays = false
+        for object in objects {
+            let members = document.kind(object) == .object ? Array(document.children(object)) : []
+            let others = members.filter { !isMade($0, names) }
+            if others.count == members.count {
+                removals.append(object)
+            } else {
+                stays = true
+                removals += others
+            }
+        }
+        for place in stays ? removals : [part.place] { changes.append(.remove(place)) }
+    }
+
+    private func isMade(_ member: JSONPlace, _ names: Set<String>) -> Bool {
+        guard let name = (try? document.name(member)) ?? nil, names.contains(name) else { return false }
+        switch document.kind(member) {
+        case .number, .boolean: return true
+        case .string: return (try? document.text(member)).map { !$0.contains(where: \.isWhitespace) } ?? false
+        case .object, .array, .null: return false
+        }
     }
 
     private mutating func takeEnvelope(_ message: FoundMessage) {

@@ -112,13 +112,16 @@ package struct MessageReading: Sendable {
         let also = try shape.parts(of: content, in: document)
         let flag = try shape.flag.flatMap { path throws(MessageFault) in try one(path, from: content) }
         let envelopePlace = try shape.envelope.flatMap { path throws(MessageFault) in try string(path, in: content) }
-        if isRequest, text == nil { throw .noText(at: offset) }
-        guard text != nil || envelopePlace != nil || !also.isEmpty else { return nil }
+        let joined = isRequest ? try self.joined(shape, in: content) : []
+        let mayLackText = isRequest && (shape.textIsOptional || !joined.isEmpty)
+        if isRequest, text == nil, !mayLackText { throw .noText(at: offset) }
+        guard text != nil || envelopePlace != nil || !also.isEmpty || mayLackText else { return nil }
         let written = shape.envelope == nil ? text : envelopePlace
-        let armoured = shape.armour.map { TextArmour(written, $0, in: document) }
+        let armoured = armour(shape, text, written, hasEnvelope: envelopePlace != nil)
         return FoundMessage(
             shape: shape, container: container, place: place, content: content,
-            conversation: try conversation(shape.conversation, container, place), text: text, also: also, flag: flag,
+            conversation: try conversation(shape.conversation, container, place), text: text, also: also,
+            joined: joined, flag: flag,
             isFlagged: armoured?.hasMarker ?? flag.flatMap(document.boolean) ?? false, envelopePlace: envelopePlace,
             envelope: armoured == nil ? written.flatMap(envelope) : armoured?.envelope,
             isHTML: armoured?.isHTML ?? false,
@@ -126,6 +129,26 @@ package struct MessageReading: Sendable {
             recipients: try shape.recipients.map { path throws(MessageFault) in try names(path, in: place) },
             remoteID: try shape.remoteID.flatMap { path throws(MessageFault) in try name(path, in: place) },
             localID: try shape.localID.flatMap { path throws(MessageFault) in try name(path, in: place) })
+    }
+
+    /// The armour in a message; nil if its envelope is not one in a text.
+    private func armour(
+        _ shape: MessageShape, _ text: JSONPlace?, _ written: JSONPlace?, hasEnvelope: Bool
+    ) -> TextArmour? {
+        let isFollowed = shape.links != nil
+        if let armour = shape.armour { return TextArmour(written, armour, isFollowed: isFollowed, in: document) }
+        guard let other = shape.alternative, !hasEnvelope else { return nil }
+        let found = TextArmour(text, other, isFollowed: isFollowed, in: document)
+        return found.hasMarker ? found : nil
+    }
+
+    /// The texts of a request that are lines of its text.
+    private func joined(_ shape: MessageShape, in content: JSONPlace) throws(MessageFault) -> [JSONPlace] {
+        var places: [JSONPlace] = []
+        for path in shape.joined {
+            if let place = try string(path, in: content) { places.append(place) }
+        }
+        return places
     }
 
     private var unreadCount: Int { unread.count + ofWrongKind.count }

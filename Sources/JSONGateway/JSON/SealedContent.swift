@@ -13,7 +13,7 @@ package struct SealedContent: Equatable, Sendable {
     /// Ours: maximum sealed values besides the text, because opening compares each with each.
     package static let partLimit = 256
 
-    /// The values with their paths, the text first.
+    /// The values with their paths, the text first, or null in its place if the message has none.
     package let values: [(path: String, value: JSONFragment)]
 
     package static func == (left: Self, right: Self) -> Bool {
@@ -22,10 +22,25 @@ package struct SealedContent: Equatable, Sendable {
 
     /// Collects the values of a message to seal.
     package init(_ document: JSONDocument, _ message: FoundMessage) throws(MessageFault) {
-        guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
         values =
-            [(message.shape.text.text, JSONFragment(document, text))]
+            [(message.shape.text.text, try Self.text(document, message))]
             + message.also.map { ($0.path, JSONFragment(document, $0.place)) }
+    }
+
+    /// The text with the texts that are lines of it; null if there is none and the shape allows that.
+    private static func text(_ document: JSONDocument, _ message: FoundMessage) throws(MessageFault) -> JSONFragment {
+        let offset = document.range(message.place).lowerBound
+        guard !message.joined.isEmpty else {
+            if let text = message.text { return JSONFragment(document, text) }
+            guard message.shape.textIsOptional else { throw .noText(at: offset) }
+            return .null
+        }
+        var lines: [String] = []
+        for place in [message.text].compactMap(\.self) + message.joined {
+            guard let line = try? document.text(place) else { throw .loneSurrogate(at: offset) }
+            if !line.isEmpty { lines.append(line) }
+        }
+        return .string(lines.joined(separator: "\n"))
     }
 
     /// Parses opened content. Throws ``MessageFault/malformedContent`` if a gateway cannot have sealed it.
@@ -35,7 +50,9 @@ package struct SealedContent: Equatable, Sendable {
         else { throw .malformedContent }
         var values: [(path: String, value: JSONFragment)] = []
         for place in document.children(document.root) {
-            guard let name = try? document.name(place), !values.isEmpty || document.isText(place) else {
+            guard let name = try? document.name(place),
+                !values.isEmpty || document.isText(place) || document.isNull(place)
+            else {
                 throw .malformedContent
             }
             values.append((name, JSONFragment(document, place)))

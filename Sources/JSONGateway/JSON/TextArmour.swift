@@ -16,14 +16,17 @@ struct TextArmour {
     /// Whether the text is HTML.
     private(set) var isHTML: Bool
 
-    /// - Parameter place: the text; nil if the message has none.
-    init(_ place: JSONPlace?, _ armour: EnvelopeArmour, in document: JSONDocument) {
+    /// - Parameters:
+    ///   - place: the text; nil if the message has none.
+    ///   - isFollowed: whether more may stand behind the armour, as links do. It is not read.
+    init(_ place: JSONPlace?, _ armour: EnvelopeArmour, isFollowed: Bool = false, in document: JSONDocument) {
         isHTML = armour == .html
         guard let place, let text = try? document.utf8(place) else { return }
-        let plain = armour == .text ? text : Self.withoutElements(text)
+        var plain = armour == .text ? text : Self.withoutElements(text)
         if armour == .detect { isHTML = text.first == UInt8(ascii: "<") }
         guard Armour.hasMarker(plain) else { return }
         hasMarker = true
+        if isFollowed, let end = plain.firstIndex(of: UInt8(ascii: ".")) { plain.removeSubrange((end + 1)...) }
         if case .whole(let bytes)? = Armour.parse(plain[...]) { envelope = bytes }
     }
 
@@ -62,16 +65,27 @@ struct TextArmour {
     // MARK: HTML
 
     /// A sealed text as HTML.
-    static func html(_ text: JSONFragment) throws(MessageFault) -> String {
+    ///
+    /// - Parameter links: the links that are shown as such; nil for none.
+    static func html(_ text: JSONFragment, links: LinkForm?) throws(MessageFault) -> String {
         guard let document = try? JSONDocument(ByteBuffer(bytes: text.bytes)),
             let words = try? document.text(document.root)
         else { throw .malformedContent }
-        return html(words)
+        guard let links else { return html(words) }
+        let parts = links.divided(words).map { part in
+            switch part {
+            case .text(let text): escaped(text)
+            case .link(let name, let link): "<a href=\"\(escaped(link))\">\(escaped(name))</a>"
+            }
+        }
+        return "<p>" + parts.joined() + "</p>"
     }
 
     /// A text as paragraphs of HTML.
-    static func html(_ text: String) -> String {
-        var html = "<p>"
+    static func html(_ text: String) -> String { "<p>" + escaped(text) + "</p>" }
+
+    private static func escaped(_ text: String) -> String {
+        var html = ""
         for scalar in text.unicodeScalars {
             switch scalar {
             case "&": html += "&amp;"
@@ -83,7 +97,7 @@ struct TextArmour {
             default: html.unicodeScalars.append(scalar)
             }
         }
-        return html + "</p>"
+        return html
     }
 
     /// HTML with words of the gateway before it.

@@ -21,15 +21,22 @@ package enum TextLimit: Sendable, Equatable {
 
 extension MessageShape {
     /// The longest envelope that the backend accepts, in bytes; nil if the mapping names no limit.
-    package var longestEnvelope: Int? {
-        limit.map { Base64.decodedCapacity($0.length - (armour == nil ? 0 : Armour.wholeOverhead)) }
+    ///
+    /// - Parameter links: the length of the links beside it.
+    func longestEnvelope(besides links: Int = 0) -> Int? {
+        limit.map {
+            let others = (armour == nil ? 0 : Armour.wholeOverhead) + (envelope == nil ? links : 0)
+            return Base64.decodedCapacity(max(0, $0.length - others))
+        }
     }
 
     /// The longest text that fits beside other sealed values, in bytes of UTF-8; nil if the mapping names no limit.
     ///
-    /// - Parameter others: the length of the sealed content without the text, in bytes.
-    package func longestText(besides others: Int) -> Int? {
-        guard let longest = longestEnvelope else { return nil }
+    /// - Parameters:
+    ///   - others: the length of the sealed content without the text, in bytes.
+    ///   - links: the length of the links beside the envelope.
+    package func longestText(besides others: Int, links: Int = 0) -> Int? {
+        guard let longest = longestEnvelope(besides: links) else { return nil }
         let capacity = min(longest - Vault.historyOverhead, Content.paddedLength(of: Content.maximumLength))
         var length = min(capacity, Content.maximumLength)
         while length > 0, Content.paddedLength(of: length) > capacity { length -= 1 }
@@ -47,6 +54,17 @@ extension OutgoingMessage {
     var longestText: Int? {
         guard found.shape.limit != nil, let content = try? plaintext(), let text = found.text else { return nil }
         // The quotes are not part of the text.
-        return found.shape.longestText(besides: content.count - (document.range(text).count - 2))
+        return found.shape.longestText(besides: content.count - (document.range(text).count - 2), links: linkLength)
+    }
+
+    /// The longest envelope that the backend accepts in this message, in bytes; nil if the mapping names no limit.
+    package var longestEnvelope: Int? { found.shape.longestEnvelope(besides: linkLength) }
+
+    /// The length of the links that stand beside the envelope.
+    private var linkLength: Int {
+        guard let form = found.shape.links, let place = found.text, let text = try? document.text(place) else {
+            return 0
+        }
+        return form.lines(for: text)?.utf8.count ?? 0
     }
 }
