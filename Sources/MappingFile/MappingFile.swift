@@ -14,7 +14,8 @@
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES] | {label: ..., kind: KINDS, kinds: {PATH: KINDS, ...}}, ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES] | {label: ..., kind: KINDS, acknowledgement: ANSWER}
 //              | {login: {WHERE NAME: TEXT, ...}}, ...}, from backend: {...}}
-//     ANSWER: {reference: PATH, accepted: {CONDITION: PATH, ...}, rejected: {CONDITION: PATH, ...}, message_id: PATH}
+//     ANSWER: {reference: PATH, accepted: {CONDITION: PATH, ...}, rejected: {CONDITION: PATH, ...},
+//              later: {CONDITION: PATH, ...}, message_id: PATH}
 //     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON, reply_to: {PATH: PATH, ...},
 //               headers: {NAME: TEXT, ...}, codes: {CODE|...: {status: NUMBER, body: JSON}, ...}}
 //     merged: JSON

@@ -422,7 +422,7 @@ extension MappingReader {
     }
 
     static let frameKindKeys = ["label", "kind", "acknowledgement"]
-    static let acknowledgementKeys = ["reference", "accepted", "rejected", "message_id"]
+    static let acknowledgementKeys = ["reference", "accepted", "rejected", "later", "message_id"]
 
     /// Reads the backend's answer to a frame: `{reference: id, accepted: {type == "ack": id}, message_id: message_id}`.
     private mutating func acknowledgement(_ tree: ConfigurationTree, of frame: FrameRoute) -> Acknowledgement? {
@@ -433,6 +433,7 @@ extension MappingReader {
         let reference = keys["reference"].flatMap { single($0, "acknowledgement.reference") }
         let accepted = keys["accepted"].map { answers($0, "acknowledgement.accepted") } ?? []
         let rejected = keys["rejected"].map { answers($0, "acknowledgement.rejected") } ?? []
+        let postponed = keys["later"].map { answers($0, "acknowledgement.later") } ?? []
         let messageID = keys["message_id"].flatMap { single($0, "acknowledgement.message_id") }
         guard let reference, !accepted.isEmpty else { return nil }
         if let shape = frame.shapes.first(where: { $0.seals(reference) }) {
@@ -442,8 +443,10 @@ extension MappingReader {
                     + (shape.kept == nil ? "" : ", so name it in `keep`"))
             return nil
         }
-        return Acknowledgement(
+        var result = Acknowledgement(
             reference: reference, accepted: accepted, rejected: rejected, messageID: messageID)
+        result.postponed = postponed
+        return result
     }
 
     /// Reads kinds of answers: a condition, and the path of the reference.

@@ -186,7 +186,12 @@ package struct MappingTrial: Encodable, Sendable {
     private mutating func readAnswer(_ mapping: Mapping, _ document: JSONDocument) {
         for frame in mapping.frames {
             guard let answer = frame.acknowledgement?.answer(in: document) else { continue }
-            let verb = answer.verdict == .accepted ? "accepts" : "rejects"
+            let verb =
+                switch answer.verdict {
+                case .accepted: "accepts"
+                case .rejected: "rejects"
+                case .postponed: "puts off"
+                }
             reasons.append("it \(verb) the message with the reference \(answer.references.joined(separator: ", "))")
         }
     }

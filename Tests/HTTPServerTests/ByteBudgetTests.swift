@@ -3,6 +3,7 @@ import HTTPCodec
 import HTTPServer
 import JSONGateway
 import NIOCore
+import Protection
 import Synchronization
 import TestKit
 import TestThreads
@@ -59,6 +60,37 @@ import Testing
         #expect(Self.refusals(budget, .answer) == 0)
         budget.setLimit(1000)
         #expect(first.resize(to: 910, for: .request) && !first.resize(to: 911, for: .request))
+    }
+
+    /// One account gets half, those that want all of it the same, and who comes later has room.
+    @Test func anAccountLeavesAsMuchAsItHolds() {
+        let budget = ByteBudget(limit: 120)
+        let (alice, bob, carol) = (AccountID.services("alice"), AccountID.services("bob"), AccountID.services("carol"))
+        var rooms: [ByteReservation] = []
+        /// Takes bytes one after the other until there are no more.
+        func fill(_ account: AccountID) -> Int {
+            let room = budget.reservation(of: account)
+            rooms.append(room)
+            while room.resize(to: room.count + 1, for: .request) {}
+            return room.count
+        }
+        #expect(!budget.reservation(of: alice).resize(to: 61, for: .answer))
+        #expect(fill(alice) == 60 && fill(alice) == 0 && fill(bob) == 30 && fill(bob) == 0)
+        #expect(fill(carol) == 15)
+        // What alice gives back, others may have.
+        rooms[0].resize(to: 0, for: .request)
+        #expect(fill(bob) == 7 && fill(carol) == 15)
+        // What is there already counts for its account, and what no account causes has the rest.
+        let read = budget.reservation(of: alice)
+        read.set(50)
+        #expect(!budget.reservation(of: alice).resize(to: 1, for: .webSocket))
+        let rest = 120 - budget.used
+        let lookup = budget.reservation()
+        #expect(!lookup.resize(to: rest + 1, for: .lookup) && lookup.resize(to: max(rest, 0), for: .lookup))
+        rooms = []
+        read.release()
+        lookup.release()
+        #expect(budget.used == 0 && budget.reservation(of: bob).resize(to: 60, for: .answer))
     }
 
     @Test func aForgottenReservationIsGivenBack() {
@@ -384,7 +416,7 @@ import Testing
 
     @Test func aWebSocketWithoutRoomIsClosedWith1013() async throws {
         let backend = try Self.echo()
-        let budget = ByteBudget(limit: Self.limit)
+        let budget = ByteBudget(limit: 2 * Self.limit)
         let proxy = try await Self.relay(to: backend) { $0.budget = budget }
         try await blocking {
             let (first, second, third) =

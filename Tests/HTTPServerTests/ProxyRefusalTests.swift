@@ -150,22 +150,40 @@ import Testing
     @Test func tooManyConnections() async throws {
         let listener = Listener()
         let backend = try listener.server()
-        let proxy = try await Proxy(to: backend.port)
+        let page = "https://chat.example"
+        let environment = try Proxy.environment(CrossOrigin(origins: .listed([page])))
+        let proxy = try await Proxy(to: backend.port) { $0.environment = environment }
         try await blocking {
             let clients = try (0..<200).map { _ in try proxy.client() }
             try eventually("all are there") { proxy.server.connectionCount == 200 }
+            // The refusal answers a request, so that a page that the mapping lists can read it.
             let refused = try proxy.client()
-            let (head, _) = try refused.message()
-            #expect(head.hasPrefix("HTTP/1.1 503 "))
-            #expect(head.contains("Retry-After: "))
+            try refused.send("POST / HTTP/1.1\r\nHost: x\r\nOrigin: \(page)\r\nContent-Length: 6\r\n\r\nabc")
+            let (head, body) = try refused.message()
+            #expect(head.hasPrefix("HTTP/1.1 503 ") && body.contains("The gateway is full."))
+            #expect(head.contains("Retry-After: ") && head.contains("Connection: close\r\n"))
+            #expect(head.contains("Access-Control-Allow-Origin: \(page)\r\n"))
             #expect(refused.isAtEnd())
+            let asking = try proxy.client()
+            try asking.send(
+                "OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: \(page)\r\nAccess-Control-Request-Method: PUT\r\n\r\n")
+            #expect(try asking.head().hasPrefix("HTTP/1.1 204 "))
+            // Those that send nothing are not waited for if there are many.
+            let silent = try (0..<HTTPServer.refusedLimit).map { _ in try proxy.client() }
+            try eventually("they are refused") {
+                proxy.environment.tally[.connectionsRefused] >= 2 + silent.count
+            }
+            let last = try proxy.client()
+            #expect(try last.message().head.hasPrefix("HTTP/1.1 503 "))
+            for client in silent { client.close() }
             clients[0].close()
             try eventually("one has gone") { proxy.server.connectionCount == 199 }
             let next = try proxy.client()
             try next.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             #expect(try next.message().body == "ok")
         }
-        #expect(proxy.environment.tally[.connectionsRefused] == 1)
+        #expect(proxy.environment.tally[.connectionsRefused] == 3 + HTTPServer.refusedLimit)
+        #expect(listener.received.withLock { $0.count } == 1)
         await proxy.stop()
     }
 

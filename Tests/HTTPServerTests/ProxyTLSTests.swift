@@ -119,8 +119,10 @@ import Testing
             first.get(1)
             #expect(try first.answer(1).status == "200")
             let second = try await FrameClient.connect(proxy.port, trust)
+            second.get(1)
+            #expect(try second.answer(1).status == "503")
             let seen = try second.closed()
-            #expect(seen.settings == 1 && seen.goAways.map(\.code) == [11])
+            #expect(seen.settings == 1 && !seen.goAways.isEmpty)
             let output = try ChildProcess.run(
                 "curl",
                 [

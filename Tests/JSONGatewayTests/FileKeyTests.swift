@@ -70,7 +70,7 @@ import Vault
         let world = try HistoryWorld { store }
         let (message, key) = (try world.write("a message"), try make(world))
         var altered = key.header.bytes
-        altered[altered.count - 1] ^= 1
+        altered[altered.count - 2] ^= 1
         for header in [
             try SealedFile.Header(altered), SealedFile.Header(key: message.id, prefix: [0, 0, 0, 0, 0, 0, 0]),
             SealedFile.Header(key: MessageID(.max), prefix: [0, 0, 0, 0, 0, 0, 0]),

@@ -384,6 +384,8 @@ final class JSONBackend {
     var pageSize: Int?
     /// It has no members for this page and later ones.
     var failsPagesFrom: Int?
+    /// The status of its answers to requests for members.
+    var membersStatus = 200
     /// Whether it tells a repeated message by its sender's id.
     var knowsIDs = true
     /// The room that it names for every message; nil if it tells the truth.
@@ -411,6 +413,7 @@ final class JSONBackend {
         switch (head.method, parts.first, parts.count) {
         case ("GET", "me", 1): return answer(200, #"{"id":"\#(name)"}"#)
         case ("GET", "c", 3) where parts[2] == "members":
+            guard membersStatus == 200 else { return answer(membersStatus, #"{"error":"no members"}"#) }
             var names = rooms[parts[1]] ?? []
             if let pageSize, case .single(let text) = RequestQuery(head.query)["page"], let page = Int(text) {
                 if let failsPagesFrom, page >= failsPagesFrom { return answer(503, "{}") }

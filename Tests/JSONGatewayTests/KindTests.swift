@@ -98,6 +98,27 @@ import Testing
         #expect(passing.backend.hasReceived("canary"))
     }
 
+    /// Messages of a kind are looked for if they are sealed. If not, they pass unmarked, and nothing else is read for them.
+    @Test func messagesOfAKindAreReadIfItIsSealed() throws {
+        var mapping = Mapping.lab
+        let history = try #require(mapping.routes.first { $0.label == .history })
+        let topics = history.response.map { shape in
+            var shape = shape
+            shape.kind = .topics
+            return shape
+        }
+        for (path, shapes) in [("/topics/{conversation}", topics), ("/all/{conversation}", topics + history.response)] {
+            mapping.routes.insert(
+                Mapping.Route(
+                    methods: ["GET"], path: try PathPattern(path), label: .history, response: shapes,
+                    conversation: .capture("conversation")), at: 0)
+        }
+        #expect(mapping.applying(.standard).routes[0].response == history.response)
+        #expect(mapping.applying(.standard).routes[1].label == .passthrough)
+        let sealing = mapping.applying(Self.treatments([.topics: .seal]))
+        #expect(sealing.routes[0].response.count == 2 * history.response.count && sealing.routes[1].label == .history)
+    }
+
     /// The strictest treatment counts, and a refusal names the kind that has it.
     @Test func ofSeveralKindsTheStrictestCounts() throws {
         let both = try Self.world([.topics: .refuse])
@@ -110,6 +131,10 @@ import Testing
         #expect(passing.backend.hasReceived("canary"))
         let mapping = try Self.mapping()
         #expect(mapping.faults(of: Self.treatments([.names: .seal])) == [.unsealable(.names)])
+        // What only a part of another request holds cannot be sealed there.
+        var part = mapping
+        part.routes.removeAll { $0.kinds.contains(.names) }
+        #expect(part.faults(of: Self.treatments([.names: .seal])) == [.unsealable(.names)])
         #expect(mapping.faults(of: Self.treatments([.names: .refuse, .topics: .refuse])).isEmpty)
     }
 

@@ -149,6 +149,25 @@ import Testing
         #expect(!world.backend.hasReceived("to bob"))
     }
 
+    /// A conversation that the backend does not show to its writer, whatever status it has for that: nothing is sent to
+    /// people who are unknown, and a later answer is asked for anew.
+    @Test(arguments: [400, 403, 404, 410, 500]) func aConversationWithoutMembers(_ status: Int) throws {
+        let world = try JSONWorld(.observe, accounts: ["alice": .hosted])
+        for name in ["alice", "bob"] { world.send("GET", "/me", as: "t-\(name)") }
+        world.backend.membersStatus = status
+        let sent = world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)
+        #expect(sent?.status == 403 && sent?["error"] == "pawl_members", "\(sent?.text ?? "")")
+        #expect(!world.backend.hasReceived("to bob"))
+        world.backend.membersStatus = 200
+        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)?.status == 201)
+        #expect(!world.backend.hasReceived("to bob"))
+        // With the policy for all, it is sealed for whoever may read it.
+        let all = try JSONWorld(.hosted)
+        all.backend.membersStatus = status
+        #expect(all.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)?.status == 201)
+        #expect(!all.backend.hasReceived("to bob"))
+    }
+
     /// Without the second page nobody knows who reads the message, so it is not sent in the clear.
     @Test func aFailingPageSendsNothing() throws {
         let world = try JSONWorld(.observe, mapping: Self.mapping(), accounts: ["alice": .hosted])

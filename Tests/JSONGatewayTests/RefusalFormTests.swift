@@ -39,6 +39,29 @@ import Testing
         #expect(head.headers["X-Refused-By"] == ["pawl"])
     }
 
+    /// Some backends have the status in their bodies as well, and some have no other place for an error.
+    @Test func theStatusStandsInTheBody() throws {
+        var mapping = Mapping.lab
+        mapping.refusal.body = #"{"code":"{code}","status":{status},"why":"{reason}"}"#
+        mapping.refusal.frame = #"{"id":"{local_id}","status":{status},"why":"{reason}"}"#
+        mapping.refusal.codes = ["pawl_no_route": .init(status: 404), "pawl_media": .init(status: 200)]
+        let world = try JSONWorld(.hosted, mapping: mapping)
+        world.send("GET", "/me", as: "t-alice")
+        for (answer, status) in [
+            (world.send("PUT", "/unknown", as: "t-alice", "{}"), 404),
+            (world.send("POST", "/files", as: "t-alice", "x"), 200),
+            (world.send("POST", "/c/all", #"{"text":"x"}"#), 401),
+        ] {
+            #expect(answer?.status == status && answer?["status"] == "\(status)", "\(answer?.text ?? "")")
+        }
+        let (head, body) = GatewayFault.upstreamTimeout.answer(mapping, to: nil)
+        #expect(head.status == 504 && String(buffer: body).contains(#""status":504,"#))
+        for (no, status) in [(ExchangeRefusal.noRoute, 404), (.notLoggedIn, 401), (.refused(.outsider), 403)] {
+            let frame = mapping.refusal.frame(no, words: "no", localID: "7")
+            #expect(frame == #"{"id":"7","status":\#(status),"why":"no"}"#)
+        }
+    }
+
     /// A client that is told that it has no login forgets what it has.
     @Test func aBackendThatDoesNotAnswerIsNoRejectedLogin() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping())

@@ -61,12 +61,19 @@ import Vault
             return dispatch.request
         }
 
+        /// The same with an attempt whose end is reported too late.
+        func carry(isLate: Bool) -> QueueBatch.Dispatch? {
+            guard carry() != nil else { return nil }
+            return attempts.removeLast().dispatch
+        }
+
         /// Reports the ends of attempts to the queue, as the program does.
         func report() {
             for (dispatch, end) in attempts {
                 switch end.value {
                 case .answered(let verdict, let bytes):
-                    let head = ResponseHead(verdict == .accepted ? 200 : 400)
+                    let statuses: [Acknowledgement.Verdict: Int] = [.accepted: 200, .rejected: 400, .postponed: 429]
+                    let head = ResponseHead(statuses[verdict] ?? 500)
                     world.end(dispatch, world.reply(head, bytes, to: dispatch.request))
                 case .lost: world.end(dispatch, .failure(.network(.networkConnectionLost), nil))
                 case .unsent: world.end(dispatch, .failure(.network(.noOpenConnection), nil))
@@ -127,11 +134,14 @@ import Vault
         let incoming = MessageShape(
             containers: path("$"), messages: path("$"), conversation: .message(path("room")), text: path("text"),
             also: [path("html")], flag: path("encrypted"), sender: path("sender"), remoteID: path("message_id"))
-        let acknowledgement = Acknowledgement(
+        var acknowledgement = Acknowledgement(
             reference: path(reference),
             accepted: [.init(when: path(#"$[?type == "ack"]"#), reference: path("id"))],
             rejected: [.init(when: path(#"$[?type == "error"]"#), reference: path("id"))],
             messageID: path("message_id"))
+        acknowledgement.postponed = [
+            .init(when: path(#"$[?type == "error" && error == "slow down"]"#), reference: path("id"))
+        ]
         mapping.frames = [
             FrameRoute(
                 direction: .fromClient, when: path(#"$[?type == "send"]"#), label: .content, shapes: [outgoing],
@@ -206,6 +216,43 @@ import Vault
         alice.receive(rejection)
         alice.report()
         #expect(alice.toClient == [rejection] && world.waiting.isEmpty && world.beginAttempt() == nil)
+    }
+
+    /// A backend that is asked too often is asked again later, and the client gets the last answer.
+    @Test func aRejectionForNowIsNotFinal() throws {
+        let world = try Self.world()
+        let alice = Socket(world, "alice")
+        alice.send(sent("one"))
+        alice.carry()
+        let first = try #require(alice.toBackend.first)
+        alice.receive(#"{"type":"error","id":"7","error":"slow down"}"#)
+        alice.receive(#"{"type":"pong"}"#)
+        #expect(alice.toClient == [#"{"type":"pong"}"#], "nothing waits for the next attempt")
+        alice.report()
+        let waiting = try #require(world.waiting.first)
+        #expect(waiting.attempts == 1 && waiting.cause?.contains("429") == true && alice.awaitsAnswers)
+        alice.carry()
+        #expect(alice.toBackend == [first, first])
+        alice.receive(acknowledged("7", as: "m1"))
+        alice.report()
+        #expect(alice.toClient.last == acknowledged("7", as: "m1") && world.waiting.isEmpty)
+    }
+
+    /// An answer may come when its attempt is over. What comes after it does not wait for the next attempt.
+    @Test func anAnswerThatIsTooLateHoldsNothing() throws {
+        let world = try Self.world()
+        let alice = Socket(world, "alice")
+        alice.send(sent("one"))
+        let late = try #require(alice.carry(isLate: true))
+        alice.receive(acknowledged("7", as: "m1"))
+        alice.receive(#"{"type":"pong"}"#)
+        #expect(alice.toClient.isEmpty)
+        world.end(late, .failure(.network(.timedOut), nil))
+        alice.carry()
+        #expect(alice.toClient == [#"{"type":"pong"}"#])
+        alice.receive(acknowledged("7", as: "m1"))
+        alice.report()
+        #expect(alice.toClient == [#"{"type":"pong"}"#, acknowledged("7", as: "m1")])
     }
 
     /// The backend dies between the message and its answer: the sender is told, and the message goes over the next socket.

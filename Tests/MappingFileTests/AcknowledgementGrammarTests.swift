@@ -22,6 +22,7 @@ import Testing
                 reference: seq
                 accepted: {status == "OK": reply, ok: reply}
                 rejected: {status == "FAIL": reply}
+                later: {status == "FAIL" && error == "rate": reply}
                 message_id: data.id
             type == "like": {label: passthrough, kind: reactions}
           from backend:
@@ -36,11 +37,12 @@ import Testing
         let mapping = try mapping(Self.whole)
         let found = try #require(mapping.frames[0].acknowledgement)
         #expect(found.reference.text == "seq" && found.messageID?.text == "data.id")
-        #expect(found.accepted.count == 2 && found.rejected.count == 1)
+        #expect(found.accepted.count == 2 && found.rejected.count == 1 && found.postponed.count == 1)
         #expect(mapping.frames.dropFirst().allSatisfy { $0.acknowledgement == nil })
         let answers: [(String, Acknowledgement.Verdict?)] = [
             (#"{"status":"OK","reply":7}"#, .accepted), (#"{"ok":true,"reply":"7"}"#, .accepted),
             (#"{"status":"FAIL","reply":7}"#, .rejected), (#"{"ok":true,"status":"FAIL","reply":7}"#, .rejected),
+            (#"{"status":"FAIL","reply":7,"error":"rate"}"#, .postponed),
             (#"{"status":"OK"}"#, nil), (#"{"status":"OK","reply":[7]}"#, nil), (#"{"reply":7}"#, nil),
         ]
         for (text, verdict) in answers {
@@ -57,6 +59,7 @@ import Testing
         ("{status == \"OK\": reply, ok: reply}", "{status = \"OK\": reply}", "acknowledgement.accepted"),
         ("accepted: {status == \"OK\": reply, ok: reply}", "accepted: reply", "expected lines below it"),
         ("rejected: {status == \"FAIL\": reply}", "rejected: {status == \"FAIL\": 'reply[*]'}", "several values"),
+        ("later: {status", "later: {status ==", "acknowledgement.later"),
         ("message_id: data.id", "message_id: [id]", "acknowledgement.message_id"),
         ("label: content spoken", "label: control", "has an `acknowledgement`; expected it in a content"),
         ("{label: passthrough, kind: reactions}", "{label: passthrough}", "has no `kind` and no `acknowledgement`"),

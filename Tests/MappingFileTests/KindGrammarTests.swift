@@ -72,15 +72,26 @@ import Testing
         (.polls, "/rooms/%21a/send/org.matrix.msc3381.poll.start/1", .control),
         (.polls, "/rooms/%21a/send/m.poll.response/1", .control), (.custom, "/rooms/%21a/send/org.note/1", .control),
         (.custom, "/rooms/%21a/state/org.note/x", .passthrough),
-        (.topics, "/rooms/%21a/state/m.room.topic", .passthrough),
-        (.topics, "/rooms/%21a/state/m.room.topic/", .passthrough),
-        (.names, "/rooms/%21a/state/m.room.name", .passthrough),
-        (.names, "/rooms/%21a/state/m.room.name/", .passthrough),
+        (.topics, "/rooms/%21a/state/m.room.topic", .control),
+        (.topics, "/rooms/%21a/state/m.room.topic/", .control),
+        (.names, "/rooms/%21a/state/m.room.name", .control),
+        (.names, "/rooms/%21a/state/m.room.name/", .control),
         (.keywords, "/pushrules/global/content/pizza", .passthrough),
     ]) func everyKindOfMatrixPassesOrIsRefused(_ kind: ContentKind, _ path: String, _ label: Mapping.Label) throws {
         #expect(try Self.label(Self.read("matrix", kind, .pass), "PUT", path) == label)
         #expect(try Self.label(Self.read("matrix", kind, .refuse), "PUT", path) == .refused)
-        #expect(throws: ConfigurationError.self) { try Self.read("matrix", kind, .seal) }
+        switch kind {
+        case .reactions, .topics, .names, .polls:
+            let sealing = try Self.read("matrix", kind, .seal)
+            #expect(Self.label(sealing, "PUT", path) == .content)
+            // They are looked for in what people read, and only then.
+            let sync = "/sync?since=1"
+            let count = { (mapping: Mapping) in
+                mapping.route(for: RequestHead("GET", "/_matrix/client/v3\(sync)"))?.route.response.count { $0.kind == kind }
+            }
+            #expect(count(sealing) ?? 0 > 0 && count(try Self.read("matrix", kind, .pass)) == 0)
+        case .custom, .keywords: #expect(throws: ConfigurationError.self) { try Self.read("matrix", kind, .seal) }
+        }
         // Nothing passes with one kind that is content of another, or a message.
         let other = try Self.read("matrix", kind, .pass)
         #expect(Self.label(other, "PUT", "/rooms/%21a/send/m.room.message/1") == .content)

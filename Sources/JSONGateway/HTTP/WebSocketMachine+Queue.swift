@@ -159,8 +159,17 @@ extension WebSocketMachine {
             write.end(.busy)
             return
         }
+        releaseAnswer(to: write.token)
         carried.append(CarriedText(write: write, acknowledgement: acknowledgement, reference: reference))
         toBackend.append(Slot(ticket: environment.nextTicket(), message: (write.bytes, true), isReady: true))
+    }
+
+    /// Gives up the place of an answer that came too late for its attempt: messages behind it need not wait for the next.
+    private mutating func releaseAnswer(to token: RequestToken) {
+        guard let ticket = queued.first(where: { $0.value.token == token })?.key, let slot = queued[ticket]?.slot
+        else { return }
+        queued[ticket]?.slot = nil
+        put(nil, in: slot)
     }
 
     /// Takes the backend's answer to a message that this connection has sent.
@@ -174,6 +183,8 @@ extension WebSocketMachine {
             carried.remove(at: index)
             // The attempt may have ended before, and the queue sends the message again.
             guard one.write.end(.answered(answer.verdict, bytes)) else { return false }
+            // The client waits for the answer to a later attempt.
+            if answer.verdict == .postponed { return true }
             if let ticket = queued.first(where: { $0.value.token == one.write.token })?.key,
                 queued[ticket]?.slot == nil
             {

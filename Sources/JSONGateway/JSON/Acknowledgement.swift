@@ -16,12 +16,16 @@ package struct Acknowledgement: Sendable, Equatable {
     package enum Verdict: Sendable, Equatable {
         case accepted
         case rejected
+        /// The backend may accept the message later, for instance when a limit of its rate allows it.
+        case postponed
     }
 
     /// The place of the reference in the client's message: an id that no other message has, on any connection.
     package var reference: JSONPath
     package var accepted: [Answer]
     package var rejected: [Answer]
+    /// Answers after which the message is sent again later.
+    package var postponed: [Answer] = []
     /// The place of the message's backend id in an answer that accepts it; nil if it has none.
     package var messageID: JSONPath?
 
@@ -41,7 +45,9 @@ package struct Acknowledgement: Sendable, Equatable {
                 return Self.identifier(answer.reference, in: document)
             }
         }
-        // A message that is both is no success.
+        // A rejection for now is usually one of a special kind, and a message that is a rejection too is no success.
+        let later = references(postponed)
+        if !later.isEmpty { return (.postponed, later) }
         let refused = references(rejected)
         if !refused.isEmpty { return (.rejected, refused) }
         let taken = references(accepted)

@@ -85,7 +85,10 @@ package struct MessageEdits: Sendable {
     ///
     /// Also removes other values at sealed paths, because they are not authenticated.
     package mutating func open(_ message: FoundMessage, _ content: SealedContent) throws(MessageFault) {
-        guard var text = content.values.first?.value else { throw .malformedContent }
+        guard let (path, value) = content.values.first else { throw .malformedContent }
+        // What was sealed as a message is no topic.
+        guard message.shape.kind == nil || path == message.shape.text.text else { throw .malformedContent }
+        var text = value
         let hasText = text != .null
         if message.isHTML, hasText { text = try .string(TextArmour.html(text, links: message.shape.links)) }
         try wholly { edits throws(MessageFault) in

@@ -93,8 +93,15 @@ struct BackendNetwork: NetworkClient {
         }
     }
 
-    /// The statuses that stand for the answers of a backend over a WebSocket. RFC 9110 sections 15.3.1 and 15.5.1.
-    private static let (accepted, rejected) = (200, 400)
+    /// The status that stands for an answer of a backend over a WebSocket. RFC 9110 sections 15.3.1 and 15.5.1, RFC 6585
+    /// section 4.
+    private static func status(of verdict: Acknowledgement.Verdict) -> Int {
+        switch verdict {
+        case .accepted: 200
+        case .rejected: 400
+        case .postponed: 429
+        }
+    }
 
     /// Sends a message over a WebSocket of its account.
     private func sendOverWebSocket(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
@@ -115,8 +122,7 @@ struct BackendNetwork: NetworkClient {
         }
         switch end {
         case .answered(let verdict, let bytes):
-            return NetworkResponse(
-                status: verdict == .accepted ? Self.accepted : Self.rejected, body: Array(bytes.readableBytesView))
+            return NetworkResponse(status: Self.status(of: verdict), body: Array(bytes.readableBytesView))
         case .unsent: throw .noOpenConnection
         case .busy: throw .noFreeConnection
         case .lost: throw .networkConnectionLost
