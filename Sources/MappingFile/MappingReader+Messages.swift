@@ -126,7 +126,8 @@ extension MappingReader {
         else {
             wrong(
                 "`\(place)`", tree.line,
-                "needs a beginning between two slashes, and {link} once in what is written: {begin: /files/, written: \(example)}"
+                "needs a beginning between two slashes, and {link} once in what is written, for example "
+                    + "{begin: /files/, written: \(example)}"
             )
             return nil
         }
@@ -227,8 +228,8 @@ extension MappingReader {
     }
 
     private mutating func refuseOverlaps(_ keys: ContentKeys, _ place: String, _ line: Int) {
-        let paths = [keys.text] + (keys.flag.map { [$0] } ?? []) + (keys.envelope.map { [$0] } ?? []) + keys.also
-            + keys.joined
+        let places = [keys.text, keys.flag, keys.envelope].compactMap(\.self)
+        let paths = places + keys.also + keys.joined
         for (index, path) in paths.enumerated() {
             for other in paths[(index + 1)...] {
                 guard let names = path.memberNames, let others = other.memberNames,

@@ -171,7 +171,7 @@ import Testing
             // Those that send nothing are not waited for if there are many.
             let silent = try (0..<HTTPServer.refusedLimit).map { _ in try proxy.client() }
             try eventually("they are refused") {
-                proxy.environment.tally[.connectionsRefused] >= 2 + silent.count
+                environment.tally[.connectionsRefused] >= 2 + silent.count
             }
             let last = try proxy.client()
             #expect(try last.message().head.hasPrefix("HTTP/1.1 503 "))
@@ -182,7 +182,7 @@ import Testing
             try next.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             #expect(try next.message().body == "ok")
         }
-        #expect(proxy.environment.tally[.connectionsRefused] == 3 + HTTPServer.refusedLimit)
+        #expect(environment.tally[.connectionsRefused] == 3 + HTTPServer.refusedLimit)
         #expect(listener.received.withLock { $0.count } == 1)
         await proxy.stop()
     }

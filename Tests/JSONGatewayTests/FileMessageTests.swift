@@ -1,3 +1,4 @@
+import Envelope
 import HTTPCodec
 import JSONCodec
 import NIOCore
@@ -9,7 +10,7 @@ import Testing
 /// Messages with files: links that a backend has to see, members that it makes itself, and texts beside a file.
 @Suite struct FileMessageTests {
     private static let envelope: [UInt8] = [1, 2, 3, 250]
-    private static let armoured = "?PAWL:AQID+g==."
+    private static let armoured = "?PAWL:AQID+g."
     private static let links = LinkForm(beginning: "/files/", written: "[file]({link})")
 
     private static func message(
@@ -58,9 +59,9 @@ import Testing
         // Beside an envelope in its own field the links stand with the fallback.
         var field = try MessageShape.withEnvelope()
         field.links = Self.links
-        #expect(
-            try Self.sealed(#"{"body":"/files/1"}"#, field).text
-                == #"{"body":"Encrypted message.\n[file](/files/1)","encrypted":true,"envelope":"AQID+g"}"#)
+        let beside = try Self.sealed(#"{"body":"/files/1"}"#, field).text
+        #expect(beside.contains(#""body":"Encrypted message.\n[file](/files/1)""#), "\(beside)")
+        #expect(beside.contains(#""envelope":"AQID+g""#))
     }
 
     /// The backend shows the links, and the client gets those of the text alone.
@@ -89,11 +90,12 @@ import Testing
         #expect(throws: MessageFault.tooManyLinks) { try Self.sealed(#"{"body":"\#(many)"}"#, shape) }
         shape.limit = .characters(2000)
         func longest(_ text: String) throws -> Int? {
-            let document = try document(#"{"body":"\#(text)"}"#)
-            return try OutgoingMessage.only(document, shape).longestEnvelope
+            try OutgoingMessage.only(document(#"{"body":"\#(text)"}"#), shape).longestEnvelope
         }
-        let (without, with) = (try #require(try longest("x")), try #require(try longest("/files/12")))
-        #expect(without - with == Self.links.written.count - "{link}".count + "/files/12".count)
+        let (without, with) = (try longest("x"), try longest("/files/12"))
+        let space = 2000 - Armour.wholeOverhead
+        #expect(without == Base64.decodedCapacity(space))
+        #expect(with == Base64.decodedCapacity(space - "\n[file](/files/12)".utf8.count))
     }
 
     // MARK: Messages that the backend makes
@@ -162,7 +164,7 @@ import Testing
         shape.textIsOptional = true
         let (output, content) = try Self.sealed(#"{"poll":{"a":1},"id":"7"}"#, shape)
         #expect(content == #"{"body":null,"poll":{"a":1}}"#)
-        #expect(output == #"{"id":"7","encrypted":true,"envelope":"AQID+g"}"#)
+        #expect(output.contains(#""envelope":"AQID+g""#) && !output.contains("poll") && !output.contains("body"))
         #expect(try Self.opened(output, shape, content) == #"{"id":"7","poll":{"a":1}}"#)
         // A text that the backend puts there is none.
         let filled = #"{"id":"7","encrypted":true,"envelope":"AQID+g","body":"evil"}"#
@@ -181,9 +183,6 @@ extension MessageShape {
 extension OutgoingMessage {
     /// The only message of a request.
     fileprivate static func only(_ document: JSONDocument, _ shape: MessageShape) throws -> OutgoingMessage {
-        let edits = MessageReading(
-            document, [shape], target: TargetValues(captures: ["c": "room"]), isRequest: true)
-        if let fault = edits.faults.first { throw fault }
-        return try OutgoingMessage(document, [shape], target: TargetValues(captures: ["c": "room"]))
+        try OutgoingMessage(document, [shape], target: TargetValues(captures: ["c": "room"]))
     }
 }

@@ -52,7 +52,8 @@ import Testing
             (world.send("POST", "/files", as: "t-alice", "x"), 200),
             (world.send("POST", "/c/all", #"{"text":"x"}"#), 401),
         ] {
-            #expect(answer?.status == status && answer?["status"] == "\(status)", "\(answer?.text ?? "")")
+            let text = answer?.text ?? ""
+            #expect(answer?.status == status && text.contains(#""status":\#(status),"#), "\(text)")
         }
         let (head, body) = GatewayFault.upstreamTimeout.answer(mapping, to: nil)
         #expect(head.status == 504 && String(buffer: body).contains(#""status":504,"#))

@@ -204,7 +204,8 @@ extension RefusalForm {
         var head = ResponseHead(status, reason: status == usual ? reason : "", headers: ["Content-Type": contentType])
         if status == 503 || status == 429 { head.headers.add("Retry-After", "5") }
         head.headers.fields += headers.fields
-        return (head, ByteBuffer(string: Self.filled(special?.body ?? body, ["code": code, "reason": words, "status": "\(status)"])))
+        let values = ["code": code, "reason": words, "status": "\(status)"]
+        return (head, ByteBuffer(string: Self.filled(special?.body ?? body, values)))
     }
 
     /// The status for a code.

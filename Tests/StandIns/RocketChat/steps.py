@@ -811,6 +811,10 @@ async def messages(script, ada, bo, olga, admin, site):
     shown = await step("rooms.mediaConfirm", "lib rooms_media_confirm", lambda: ada.library.rooms_media_confirm(
         group, media["file"]["_id"], msg=text("message", "chart {}"),
         description=text("file description", "chart of {}")))
+    await step("media of the group", "GET url", lambda: bo.get(media["file"]["url"]))
+    await step("media of the group by cookie", "GET url", lambda: bo.get(
+        media["file"]["url"], {"Cookie": f"rc_uid={bo.id}; rc_token={bo.token}"}))
+    await step("history with the file", "lib groups_history", lambda: bo.library.groups_history(group, count=3))
     await step("file of the group, outsider", "GET url", lambda: olga.get(media["file"]["url"]))
     await step("rooms.media, outsider", "lib rooms_media", lambda: olga.library.rooms_media(
         group, ("x.txt", text("refused file content").encode(), "text/plain")))

@@ -586,6 +586,17 @@ class Play:
         self.library("remove the link", anna, "update_message", {"message_id": shared, "content": self.text("edit")})
         self.endpoint("delete a file", anna, "DELETE", f"attachments/{attachments[0]['id']}")
         self.endpoint("delete it twice", anna, "DELETE", f"attachments/{attachments[0]['id']}")
+        file = io.BytesIO((self.text("file content") + " for a channel\n").encode())
+        file.name = self.text("file name", " plan") + ".txt"
+        answer = self.library("upload a file for a channel", anna, "upload_file", file)
+        name, url = answer.get("filename", ""), answer.get("url", "/user_uploads/0/00/none").lstrip("/")
+        self.library("share it in a channel", anna, "send_message", {
+            "type": "channel", "to": self.garden_id, "topic": self.topic,
+            "content": self.text("message", " shares ") + f"[{name}](/{url})"})
+        address = self.endpoint("address of the shared file", ben, "GET", url).get(
+            "url", f"/user_uploads/temporary/{'0' * 64}/none")
+        self.raw("download the shared file", ben, "GET", address, anonymous=True)
+        self.endpoint("address of the shared file for the outsider", oda, "GET", url)
         self.raw("upload nothing", anna, "POST", "/api/v1/user_uploads")
         self.raw("upload without the library", ben, "POST", "/api/v1/user_uploads", files={
             "file": (self.text("file name", " two.md"), self.text("file content").encode(), "text/markdown")})
