@@ -161,7 +161,7 @@ import Testing
         world.backend.membersStatus = 200
         #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)?.status == 201)
         #expect(!world.backend.hasReceived("to bob"))
-        // With the policy for all, it is sealed for whoever may read it.
+        // With the policy for all, it is sealed for all who may read it.
         let all = try JSONWorld(.hosted)
         all.backend.membersStatus = status
         #expect(all.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)?.status == 201)
