@@ -5,7 +5,7 @@ import Testing
 @testable import MappingFile
 
 /// Messages with files: links, members that the backend makes, texts beside a file, and conditions of which one holds.
-@Suite struct FileGrammarTests {
+@Suite struct FileMessageGrammarTests {
     private static let whole = """
         name: other
         account: {credential: header A, ask: GET /me, name: id}
