@@ -17,14 +17,7 @@ import Testing
 
         init(_ path: String) throws {
             socket = Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
-            var address = sockaddr_un()
-            address.sun_family = sa_family_t(AF_UNIX)
-            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-            let connected = withUnsafePointer(to: &address) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                    connect(socket, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-                }
-            }
+            let connected = try UnixAddress.with(path) { [socket] in connect(socket, $0, $1) }
             guard connected == 0 else { throw PeerError("cannot connect to \(path)") }
         }
 

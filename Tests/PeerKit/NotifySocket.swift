@@ -12,18 +12,8 @@ package final class NotifySocket: Sendable {
     package init(_ name: String) throws {
         self.name = name
         let handle = Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        var path = Array(name.utf8)
-        if path.first == UInt8(ascii: "@") { path[0] = 0 }
-        guard handle >= 0, path.count < MemoryLayout.size(ofValue: address.sun_path) else {
-            throw PeerError("no socket for \(name)")
-        }
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path) }
-        let length = socklen_t(MemoryLayout<sa_family_t>.size + path.count)
-        let bound = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.bind(handle, $0, length) }
-        }
+        guard handle >= 0 else { throw PeerError("socket: \(String(cString: strerror(errno)))") }
+        let bound = try UnixAddress.with(name) { Glibc.bind(handle, $0, $1) }
         guard bound == 0 else {
             close(handle)
             throw PeerError("bind \(name): \(String(cString: strerror(errno)))")
