@@ -18,6 +18,9 @@ import TestKit
 /// | 5 | `own-4` to c1, `canary waits` | waits, because all of alice is held |
 ///
 /// Credentials are sealed in the queue. Beside the directory is a backup of the same moment.
+///
+/// `Golden/queue7.tar.gz` is the same directory after the first start of a later version, which had moved the queue into a
+/// store of schema 7 and removed the file.
 final class EarlierQueueLab {
     let backend: ChatBackendProcess
     private let scratch: ScratchDirectory
@@ -30,11 +33,12 @@ final class EarlierQueueLab {
     var queue: String { data + "/queue.sqlite" }
     var backup: String { scratch.file("backup") }
 
-    init() throws {
+    /// - Parameter version: of the archive in `Golden`.
+    init(_ version: Int = 2) throws {
         scratch = try ScratchDirectory()
         port = try FreePort()
         let archive = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-            .appendingPathComponent("Golden/queue2.tar.gz").path
+            .appendingPathComponent("Golden/queue\(version).tar.gz").path
         let tar = try ChildProcess.run("/bin/tar", ["xzf", archive, "-C", scratch.path, "--no-same-owner"])
         guard tar.succeeded else { throw PeerError(tar.stderr) }
         backend = try ChatBackendProcess()
