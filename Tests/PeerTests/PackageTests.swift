@@ -62,6 +62,7 @@ import Testing
         let installed = try machine.dpkg("-i", first)
         #expect(installed.stdout.contains("systemctl enable --now pawl"))
         try checkFiles(machine)
+        try play(machine)
 
         // The data and the configuration are the operator's.
         for path in ["/var/lib/pawl/storage.key", "/var/backups/pawl/one"] {
@@ -138,6 +139,20 @@ import Testing
         let sums = try ChildProcess.run(
             "/usr/bin/env", ["sh", "-c", "cd '\(machine.root)' && md5sum --quiet -c var/lib/dpkg/info/pawl.md5sums"])
         #expect(sums.succeeded, "\(sums.stdout)")
+    }
+
+    /// The play of the package, with the program of the package.
+    private func play(_ machine: Machine) throws {
+        let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
+        let played = try ChildProcess.run(
+            machine.root + "/usr/share/pawl/deploy/quickstart", ["--once"],
+            environment: ["PATH": "\(machine.root)/usr/bin:\(path)", "PAWL_BIN": "", "NO_COLOR": "1"],
+            timeout: .seconds(1800))
+        #expect(played.succeeded, "\(played.stdout.suffix(3000))\(played.stderr)")
+        #expect(played.stdout.contains("\(machine.root)/usr/bin/pawl is installed"))
+        let other = try ChildProcess.run(
+            machine.root + "/usr/share/pawl/deploy/quickstart", ["--chat", "matrix", "--once"])
+        #expect(other.status == .exited(1) && other.stderr.contains("sources"))
     }
 
     /// Debian's own checks. They need 100 MB of packages.

@@ -135,6 +135,8 @@ install_build_tools() {
 # --- the build -------------------------------------------------------------------------------------------------------
 
 build() {
+    [[ -e $root/Package.swift ]] ||
+        fail "there is no pawl in PATH, and no sources of it are here." "Install the package, or name a pawl with PAWL_BIN=FILE."
     local mark=.build/quickstart.built log=.build/quickstart.log line from=$SECONDS width code=0
     pawl=$root/.build/release/pawl
     local sources=(Package.swift Package.resolved Sources)
