@@ -72,6 +72,21 @@ import Testing
         }
     }
 
+    /// An operator finds the name of each metric in OPERATIONS.
+    @Test func everyMetricIsDescribed() throws {
+        let desk = try Desk()
+        defer { desk.stop() }
+        let operations = try String(
+            contentsOf: Self.folder.appending(path: "../../deploy/OPERATIONS.md"), encoding: .utf8)
+        let families = try desk.metrics.flatMap { metrics in
+            try Self.page(metrics).matches(of: /# TYPE (\S+)/).map { String($0.output.1) }
+        }
+        #expect(families.count > 30)
+        for name in Set(families).sorted() {
+            #expect(operations.contains("`\(name)`") || operations.contains("`\(name){"), "\(name)")
+        }
+    }
+
     /// Debian's Prometheus with the shipped files, but for the addresses and a shorter interval.
     @Test(.enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil))
     func prometheusReadsAllOfIt() throws {
