@@ -67,6 +67,8 @@ import Testing
         let sidecar: PawlProcess
         private var people: [IRCClient] = []
         private var logins = 0
+        /// The process before which alice's requests were made.
+        private var asked: Int32?
 
         var data: String { scratch.file("var/lib/pawl") }
 
@@ -100,7 +102,9 @@ import Testing
                 try person.expect("366")
             }
             people = [alice, bob]
-            try login()
+            let (first, second) = try login()
+            first.send("PRIVMSG #staff :hello")
+            try second.expectMessage("hello")
             // The gateway has the keys of carol's device from her login on.
             people.append(try AccountLab.login(device.port, nick: "carol", account: "carol"))
             try eventually("the device of carol") { try gateway.admin(["devices", "list"]).stdout.contains("carol") }
@@ -115,7 +119,7 @@ import Testing
         }
 
         /// Alice and bob behind the gateway, in a room; a restart ends their connections.
-        @discardableResult private func login() throws -> IRCClient {
+        private func login() throws -> (alice: IRCClient, bob: IRCClient) {
             logins += 1
             let both = try ["alice", "bob"].map { name in
                 try AccountLab.login(gateway.port, nick: "\(name)\(logins)", account: name)
@@ -124,10 +128,8 @@ import Testing
                 person.send("JOIN #staff")
                 try person.expect("366")
             }
-            both[0].send("PRIVMSG #staff :hello")
-            try both[1].expectMessage("hello")
             people += both
-            return both[0]
+            return (both[0], both[1])
         }
 
         func ids(_ state: String) throws -> [String] {
@@ -135,14 +137,16 @@ import Testing
             return list.json.array.compactMap { $0["id"].string }
         }
 
-        /// A request of alice that waits because it is held.
+        /// A request of alice that waits because it is held, and was made since the last start.
         private func waiting() throws -> String {
-            if let id = try ids("pending").last { return id }
-            let alice = try login()
+            let before = try ids("pending")
+            if gateway.pid == asked, let id = before.last { return id }
+            let (alice, bob) = try login()
             let held = try gateway.admin(["queue", "hold", "--account", "alice"])
             guard held.succeeded else { throw PeerError("\(held)") }
-            for number in 0..<4 { alice.send("PRIVMSG bob\(logins) :waits \(number)") }
-            try eventually("they wait") { try ids("pending").count == 4 }
+            for number in 0..<4 { alice.send("PRIVMSG \(bob.nick) :waits \(number)") }
+            try eventually("they wait") { try ids("pending").count == before.count + 4 }
+            asked = gateway.pid
             return try ids("pending").last ?? ""
         }
 
