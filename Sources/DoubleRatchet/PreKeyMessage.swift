@@ -76,7 +76,7 @@ public enum PreKeyMessage {
     /// Whether a message has the flag of a first message. Reads one byte.
     public static func isPreKeyMessage(_ message: Span<UInt8>) -> Bool {
         guard let first = message.withUnsafeBytes({ $0.first }) else { return false }
-        return first >> 4 == Message.version && first & Message.preKeyFlag != 0
+        return MessageVersion(rawValue: first >> 4) != nil && first & Message.preKeyFlag != 0
     }
 
     /// The header of a first message.

@@ -6,9 +6,10 @@
 /// nothing: neither the session nor the output array.
 ///
 /// Every message authenticates `initiator's identity || responder's identity || header || associated data`, where the
-/// identities have 32 bytes each and the header is all bytes of the message before its body, as sent. A session of the
-/// earlier version, without the post-quantum ratchet, cannot be continued: its state and its messages are rejected, and
-/// a new session must be started.
+/// identities have 32 bytes each and the header is all bytes of the message before its body, as sent. The version of the
+/// messages is in the first of these bytes, and is fixed with the first message, see `MessageVersion`. A session of
+/// version 1, without the post-quantum ratchet, cannot be continued: its state and its messages are rejected, and a new
+/// session must be started.
 public struct Session: ~Copyable, Sendable {
     package enum Role: UInt8, Sendable {
         case initiator = 0
@@ -26,6 +27,10 @@ public struct Session: ~Copyable, Sendable {
     /// The device at the other end.
     public let peerIdentity: IdentityKey
     let sessionID: Bytes32
+    /// The version of every message that is sent, and of every message that is opened unless ``opensExactHeaders``.
+    var version: MessageVersion
+    /// Whether the session has begun in version 2 and gone on in version 3; messages of both are opened.
+    var opensExactHeaders = false
     /// The prekey part of every message until the peer has answered; nil after that.
     var pending: PreKeyPart?
     package var ratchet: TripleRatchet
@@ -74,7 +79,7 @@ public struct Session: ~Copyable, Sendable {
             identity: identity, with: bundle, encapsulation: encapsulation, random: &random)
         return Session(
             role: .initiator, ownIdentity: identity.publicKey, peerIdentity: bundle.identity,
-            sessionID: agreement.part.sessionID, pending: agreement.part,
+            sessionID: agreement.part.sessionID, version: bundle.signedPreKey.version, pending: agreement.part,
             ratchet: TripleRatchet(initiator: agreement.secrets, peerSignedPreKey: bundle.signedPreKey.key))
     }
 
@@ -126,11 +131,13 @@ public struct Session: ~Copyable, Sendable {
             let opened = secrets.initiatorHeader.open(
                 message.sealedHeader, hint: message.hint, first: message.first, with: context)
             guard let opened else { throw .authenticationFailed }
-            return try MessageHeader(opened, minimumVersion: SparsePostQuantumRatchet.version).ratchetKey
+            return try MessageHeader(
+                opened, message.version, minimumVersion: SparsePostQuantumRatchet.version
+            ).ratchetKey
         }
         var session = Session(
             role: .responder, ownIdentity: identity.publicKey, peerIdentity: peer, sessionID: part.sessionID,
-            pending: nil,
+            version: message.version, pending: nil,
             ratchet: try TripleRatchet(responder: secrets, signedPreKey: signedPreKey.pair, peerKey: peerKey))
         _ = try session.decrypt(message, associatedData: associatedData, into: &plaintext)
         return session
@@ -144,16 +151,27 @@ public struct Session: ~Copyable, Sendable {
     }
 
     init(
-        role: Role, ownIdentity: IdentityKey, peerIdentity: IdentityKey, sessionID: Bytes32, pending: PreKeyPart?,
-        ratchet: consuming TripleRatchet
+        role: Role, ownIdentity: IdentityKey, peerIdentity: IdentityKey, sessionID: Bytes32, version: MessageVersion,
+        opensExactHeaders: Bool = false, pending: PreKeyPart?, ratchet: consuming TripleRatchet
     ) {
         self.role = role
         self.ownIdentity = ownIdentity
         self.peerIdentity = peerIdentity
         self.sessionID = sessionID
+        self.version = version
+        self.opensExactHeaders = opensExactHeaders
         self.pending = pending
         self.ratchet = ratchet
         mark = StateMark()
+    }
+
+    /// Goes on in version 3, and opens messages of version 2 as before.
+    ///
+    /// For a caller that has both ends of a session from an earlier version of this library. A session with a device
+    /// elsewhere keeps the version that it has begun in.
+    package mutating func padHeaders() {
+        guard version == .exactHeader else { return }
+        (version, opensExactHeaders) = (.paddedHeader, true)
     }
 
     // MARK: Messages
@@ -162,7 +180,7 @@ public struct Session: ~Copyable, Sendable {
     /// header is empty.
     public static let minimumOverhead = 1 + 1 + 1 + 2 * KeySize.tag
 
-    /// Upper bound of `message.count - plaintext.count` in an established session, in bytes. Usually 105.
+    /// Upper bound of `message.count - plaintext.count` in an established session, in bytes. Usually 110.
     public static let maximumOverhead = 1 + 1 + 1 + MessageHeader.maximumSize + 2 * KeySize.tag
 
     /// Upper bound of the additional bytes of a message until the session is established, in bytes.
@@ -170,8 +188,8 @@ public struct Session: ~Copyable, Sendable {
 
     /// Encrypts `plaintext`. The message can be sent after the state is stored; see ``PendingMessage``.
     ///
-    /// It is 72 to ``maximumOverhead`` (120) bytes longer than the plaintext, and 1640 or ``maximumPreKeyPart`` (1644)
-    /// more until the session is established.
+    /// It is 110 or ``maximumOverhead`` (120) bytes longer than the plaintext, and 1640 or ``maximumPreKeyPart`` (1644)
+    /// more until the session is established. In sessions of version 2 it is 72 to 120 bytes longer.
     ///
     /// - Parameters:
     ///   - plaintext: any length, also zero.
@@ -193,9 +211,8 @@ public struct Session: ~Copyable, Sendable {
 
     /// Encrypts `plaintext` and appends the message to `output`.
     ///
-    /// For callers that keep the order of encrypting, storing and sending themselves. The message is 72 to
-    /// ``maximumOverhead`` (120) bytes longer than the plaintext, and 1640 or ``maximumPreKeyPart`` (1644) more until
-    /// the session is established. After that, a message that starts no new chain allocates nothing, if `output` has
+    /// For callers that keep the order of encrypting, storing and sending themselves. The length is that of the other
+    /// function. Once the session is established, a message that starts no new chain allocates nothing, if `output` has
     /// the capacity.
     ///
     /// - Parameters:
@@ -231,7 +248,7 @@ public struct Session: ~Copyable, Sendable {
             var data = beginData()
             defer { Scratch.giveBack(&data) }
             let start = data.count
-            Message.writeHead(pending, header, key: headerKey, with: context, into: &data)
+            Message.writeHead(version, pending, header, key: headerKey, with: context, into: &data)
             let head = start..<data.count
             associatedData.withUnsafeBytes { data.append(contentsOf: $0) }
             data.withUnsafeBytes { data in
@@ -300,6 +317,8 @@ public struct Session: ~Copyable, Sendable {
         if let part = message.preKeyPart {
             guard role == .responder, part.sessionID == sessionID else { throw .differentSession }
         }
+        // It may belong to an earlier session of the record: no key of this session seals another version.
+        guard message.version == version || opensExactHeaders else { throw .authenticationFailed }
         var data = beginData()
         defer { Scratch.giveBack(&data) }
         data.append(contentsOf: message.head)

@@ -7,6 +7,7 @@
 /// |   |       |              |               |            |        |          |        | header 32 | header 32  |
 ///
 /// [1] responder
+/// [32] version 3       [64] begun in version 2; only with [32]
 /// [2] sending chain:   private key 32 | public key 32 | header key 32 | chain key 32 | next number u32
 /// [4] receiving chain: header key 32 | chain's number u32 | chain key 32 | next number u32
 /// [8] prekey part, 1640 bytes, or 1644 with [16]
@@ -26,6 +27,9 @@ extension Session {
         package static let receiving: UInt8 = 4
         static let pending: UInt8 = 8
         static let oneTime: UInt8 = 16
+        static let padded: UInt8 = 32
+        static let opensExact: UInt8 = 64
+        static let all: UInt8 = 127
     }
 
     /// Upper bound of the bytes that ``serialize(into:)`` appends. Memory for them is reserved, because a growing array
@@ -40,6 +44,8 @@ extension Session {
         if ratchet.sending != nil { flags |= Flag.sending }
         if ratchet.receiving != nil { flags |= Flag.receiving }
         if let pending { flags |= Flag.pending | (pending.oneTimePreKeyID == nil ? 0 : Flag.oneTime) }
+        if version == .paddedHeader { flags |= Flag.padded }
+        if opensExactHeaders { flags |= Flag.opensExact }
         output.append(Self.stateVersion)
         output.append(flags)
         ownIdentity.rawBytes.append(to: &output)
@@ -83,6 +89,8 @@ extension Session {
         ownIdentity = session.ownIdentity
         peerIdentity = session.peerIdentity
         sessionID = session.sessionID
+        version = session.version
+        opensExactHeaders = session.opensExactHeaders
         pending = session.pending
         ratchet = session.ratchet
         mark = session.mark
@@ -94,8 +102,11 @@ extension Session {
         let isResponder = flags & Flag.responder != 0
         let hasReceiving = flags & Flag.receiving != 0
         let isPending = flags & Flag.pending != 0
+        let isPadded = flags & Flag.padded != 0
+        let opensExact = flags & Flag.opensExact != 0
         // A responder begins by receiving; an initiator waits for its first reply or has a receiving chain.
-        guard flags < 32, isResponder ? hasReceiving && !isPending : hasReceiving != isPending,
+        guard flags & ~Flag.all == 0, isPadded || !opensExact,
+            isResponder ? hasReceiving && !isPending : hasReceiving != isPending,
             isPending || flags & Flag.oneTime == 0
         else { throw .malformed }
         let ownIdentity = IdentityKey(checked: try reader.bytes32())
@@ -131,6 +142,7 @@ extension Session {
         ratchet.finished = try FinishedChains(from: &reader, current: receiving?.number)
         return Session(
             role: isResponder ? .responder : .initiator, ownIdentity: ownIdentity, peerIdentity: peerIdentity,
-            sessionID: sessionID, pending: pending, ratchet: ratchet)
+            sessionID: sessionID, version: isPadded ? .paddedHeader : .exactHeader, opensExactHeaders: opensExact,
+            pending: pending, ratchet: ratchet)
     }
 }

@@ -8,15 +8,22 @@ public struct SignedPreKey: ~Copyable, Sendable {
     /// 0        4               36                  100
     /// | id u32 | X25519 key 32 | Ed25519 signature |
     /// ```
-    /// All numbers are big-endian. The signature is over `id || key` in the context `prekey signed`.
+    /// All numbers are big-endian. The signature is over `id || key` in the context `prekey signed`. The highest bit of
+    /// the id is `paddedHeaderMark`.
     public struct Public: Hashable, Sendable {
         /// The encoded length in bytes.
         public static let byteCount = 100
+        /// The bit of ``id`` with which the owner announces that it reads padded headers. A server cannot remove it,
+        /// because the id is signed. Devices that do not know it take it for a part of the number.
+        package static let paddedHeaderMark: UInt32 = 1 << 31
 
-        /// The owner's number for this prekey.
+        /// The owner's number for this prekey; the highest bit is a mark.
         public let id: UInt32
         package let key: Bytes32
         package let signature: [UInt8]
+
+        /// The version of the sessions that are started with this prekey.
+        package var version: MessageVersion { id & Self.paddedHeaderMark == 0 ? .exactHeader : .paddedHeader }
 
         /// Reads the 100 bytes above; ``PreKeyBundle/verify()`` checks the signature.
         ///
@@ -61,7 +68,15 @@ public struct SignedPreKey: ~Copyable, Sendable {
     public let publicKey: Public
 
     /// Makes a new prekey from 32 bytes of `random`, signed by `identity`.
+    ///
+    /// - Parameter id: the owner's number, below 2^31. The public part has it with the highest bit set, which announces
+    ///   that headers of messages to this device may be padded.
     public init(id: UInt32, identity: borrowing IdentityKeyPair, random: inout some RandomSource) {
+        self.init(marked: id | Public.paddedHeaderMark, identity: identity, random: &random)
+    }
+
+    /// Makes a new prekey whose id may be without the mark, as devices that read version 2 only have it.
+    package init(marked id: UInt32, identity: borrowing IdentityKeyPair, random: inout some RandomSource) {
         pair = AgreementKeyPair(random: &random)
         let signed = Public.signedPart(id: id, key: pair.publicKey.bytes)
         publicKey = Public(

@@ -42,7 +42,7 @@ extension TripleRatchet {
             let bytes = key.open(
                 message.sealedHeader, hint: message.hint, first: message.first, with: opening.context)
         else { return nil }
-        return try MessageHeader(bytes, minimumVersion: postQuantum.minimumVersion)
+        return try MessageHeader(bytes, message.version, minimumVersion: postQuantum.minimumVersion)
     }
 
     private mutating func receiveLate(

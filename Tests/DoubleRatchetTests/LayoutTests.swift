@@ -179,7 +179,7 @@ struct LayoutTests {
         func message(_ number: UInt32, _ place: UInt32, _ part: PostQuantumPart) -> [UInt8] {
             var clear: [UInt8] = []
             MessageHeader(ratchetKey: last.peerKey, number: number, previousCount: 0, postQuantum: part)
-                .write(into: &clear)
+                .write(.exactHeader, into: &clear)
             var bytes = sealedHeader(clear, HeaderKey(secret: chain(5).secret), first: 0x20)
             Primitives.seal(
                 UnsafeRawBufferPointer(start: nil, count: 0),

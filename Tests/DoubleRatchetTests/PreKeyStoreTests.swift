@@ -227,6 +227,40 @@ struct PreKeyStoreTests {
             bob.store.signed.count <= 5 && bob.store.kem.count <= 5 && bob.rows.count <= 10 + bob.store.oneTimeCount)
     }
 
+    @Test("a signed prekey of before the mark starts sessions of version 2, and a marked one is published at once")
+    func unmarked() throws {
+        var bob = Owner(seed: 34)
+        var random = SeededGenerator(seed: 35)
+        let last = bob.bundle(at: 0, forOne: false)
+        // The store as the earlier version has left it: numbers without the mark.
+        let marked = try #require(bob.rows.rows.keys.first { $0.kind == .signed })
+        let signed = SignedPreKey(marked: 1, identity: bob.identity, random: &random)
+        let unmarked = PreKeyBundle(
+            identity: last.identity, signedPreKey: signed.publicKey, kemPreKey: last.kemPreKey, oneTimePreKey: nil)
+        let record = PreKeyRecord(
+            name: .init(.signed, 1), madeAt: 0, content: .signed(PreKeyStore.Signed(signed, madeAt: 0)))
+        bob.rows.keep([.remove(marked), .put(record)])
+        try bob.restart()
+
+        #expect(bob.store.isRotationDue(at: 1) == true)
+        let bundle = bob.bundle(at: 1, forOne: false)
+        #expect(bundle.signedPreKey.id == SignedPreKey.Public.paddedHeaderMark | 3)
+        #expect(bundle.kemPreKey == last.kemPreKey)
+        #expect(bob.store.isRotationDue(at: 1) == false)
+        let first = try firstMessage(to: unmarked, &random)
+        #expect(first[0] >> 4 == 2)
+        let exact = try bob.respond(to: first, at: 1).version
+        #expect(exact == .exactHeader)
+        let second = try firstMessage(to: bundle, &random)
+        #expect(second[0] >> 4 == 3)
+        let padded = try bob.respond(to: second, at: 1).version
+        #expect(padded == .paddedHeader)
+        let late = try firstMessage(to: unmarked, &random)
+        #expect(bob.refusal(of: late) == nil)
+        _ = bob.bundle(at: 31 * day, forOne: false)
+        #expect(bob.refusal(of: late) == .unknownPreKey)
+    }
+
     @Test("sessions without a one-time key are remembered, bounded, and forgotten with the signed prekey")
     func begunSessions() throws {
         var limits = PreKeyLimits()
@@ -279,7 +313,7 @@ struct PreKeyStoreTests {
         var random = SeededGenerator(seed: 26)
         let bundle = bob.bundle(at: 0x0102_0304, withKEM: true)
         _ = try bob.respond(to: try firstMessage(to: bob.bundle(at: 0x0102_0304, forOne: false), &random), at: 9)
-        let kinds = bob.rows.rows.sorted { $0.key.id < $1.key.id }.map { ($0.key, $0.value) }
+        let kinds = bob.rows.rows.sorted { $0.key.number < $1.key.number }.map { ($0.key, $0.value) }
         #expect(kinds.map(\.0.kind) == [.signed, .kem, .oneTime, .kem, .begun])
         try #require(kinds.count == 5)
         #expect(kinds.map(\.1.count) == [141, 1710, 77, 1710, 40])

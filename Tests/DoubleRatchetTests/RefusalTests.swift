@@ -189,6 +189,7 @@ struct RefusalTests {
         let part = try #require(pending)
         let chain = initiator.ratchet.sending
         let sending = try #require(chain)
+        let version = initiator.version
         var output: [UInt8] = [5]
         func respond(_ number: UInt32, _ previous: UInt32, _ expected: RatchetError) {
             let postQuantum = PostQuantumPart(
@@ -197,7 +198,7 @@ struct RefusalTests {
                 ratchetKey: sending.pair.publicKey.bytes, number: number, previousCount: previous,
                 postQuantum: postQuantum)
             var message: [UInt8] = []
-            Message.writeHead(part, header, key: sending.headerKey, into: &message)
+            Message.writeHead(version, part, header, key: sending.headerKey, into: &message)
             message += first.suffix(1 + KeySize.tag)
             #expect(throws: expected, "\(number) \(previous)") { _ = try bob.respond(to: message, into: &output) }
         }

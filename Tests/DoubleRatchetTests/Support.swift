@@ -29,9 +29,14 @@ struct Device: ~Copyable {
     let once: OneTimePreKey?
     let kem: KEMPreKey
 
-    init(_ random: inout SeededGenerator, oneTime: Bool = true, lastResort: Bool = false) {
+    /// Without the mark for padded headers unless `version` says so: most tests here know the exact lengths.
+    init(
+        _ random: inout SeededGenerator, oneTime: Bool = true, lastResort: Bool = false,
+        version: MessageVersion = .exactHeader
+    ) {
         identity = IdentityKeyPair(random: &random)
-        signed = SignedPreKey(id: 7, identity: identity, random: &random)
+        let mark = version == .exactHeader ? 0 : SignedPreKey.Public.paddedHeaderMark
+        signed = SignedPreKey(marked: 7 | mark, identity: identity, random: &random)
         once = oneTime ? OneTimePreKey(id: 8, random: &random) : nil
         kem = KEMPreKey(id: 9, isLastResort: lastResort, identity: identity, random: &random)
     }
@@ -106,6 +111,11 @@ extension MessageOpener where Self: ~Copyable {
     }
 }
 
+extension MessageVersion {
+    /// Both, for the arguments of a test.
+    static let both: [MessageVersion] = [.exactHeader, .paddedHeader]
+}
+
 func restored(_ state: [UInt8]) throws(RatchetError) -> Session {
     try Session(serialized: state.span)
 }
@@ -116,10 +126,10 @@ struct Pair: ~Copyable {
     var bob: Session
     var random: SeededGenerator
 
-    init(seed: UInt64) throws {
+    init(seed: UInt64, version: MessageVersion = .exactHeader) throws {
         var random = SeededGenerator(seed: seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
-        let device = Device(&random)
+        let device = Device(&random, version: version)
         var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         var plaintext: [UInt8] = []
         var bob = try device.respond(to: try alice.seal([], random: &random), into: &plaintext)
@@ -187,7 +197,7 @@ extension Session {
         var clear: [UInt8] = []
         MessageHeader(
             ratchetKey: Bytes32(key), number: number, previousCount: previous, postQuantum: part ?? genuine
-        ).write(into: &clear)
+        ).write(version, into: &clear)
         return forged(chain, clear)
     }
 
@@ -195,7 +205,7 @@ extension Session {
     func forged(_ chain: ForgedChain, _ clear: [UInt8]) -> [UInt8] {
         let current = ratchet.receiving?.headerKey
         let key = chain == .current ? current ?? ratchet.nextReceivingHeader : ratchet.nextReceivingHeader
-        return sealedHeader(clear, key, first: 0x20) + [UInt8](repeating: 0xAA, count: 16)
+        return sealedHeader(clear, key, first: version.rawValue << 4) + [UInt8](repeating: 0xAA, count: 16)
     }
 }
 
@@ -256,8 +266,9 @@ extension TripleRatchet {
 
 extension Message {
     static func writeHead(
-        _ preKeyPart: PreKeyPart?, _ header: MessageHeader, key: HeaderKey, into output: inout [UInt8]
+        _ version: MessageVersion, _ preKeyPart: PreKeyPart?, _ header: MessageHeader, key: HeaderKey,
+        into output: inout [UInt8]
     ) {
-        CipherContext.withOne { writeHead(preKeyPart, header, key: key, with: $0, into: &output) }
+        CipherContext.withOne { writeHead(version, preKeyPart, header, key: key, with: $0, into: &output) }
     }
 }

@@ -115,6 +115,82 @@ import Vault
         #expect(throws: StoreError.self) { try third.adopt(stored) }
     }
 
+    // MARK: Versions of the messages
+
+    /// Two hosted accounts whose session an earlier version of the program has begun, with messages on their way.
+    @Test func hostedSessionsOfVersionTwoGoOnInVersionThree() throws {
+        var random = SeededGenerator(seed: 6)
+        let first = sessionCache(1)
+        var made: [StoreChange] = []
+        let devices = try ["alice", "bob"].map {
+            try first.device(
+                for: .services($0), now: Timestamp(monotonic: 1, wall: 1), avoiding: { _ in false }, &made)
+        }
+        let signed = SignedPreKey(marked: 1, identity: devices[1].identity, random: &random)
+        let kem = KEMPreKey(id: 1, isLastResort: true, identity: devices[1].identity, random: &random)
+        let bundle = PreKeyBundle(
+            identity: devices[1].identity.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
+            oneTimePreKey: nil)
+        var (opening, ignored): ([UInt8], [UInt8]) = ([], [])
+        var alice = try Session.initiate(
+            identity: devices[0].identity, with: bundle, expecting: nil, random: &random)
+        try alice.encrypt(data.span, associatedData: data.span, random: &random, into: &opening)
+        var bob = try Session.respond(
+            identity: devices[1].identity, signedPreKey: signed, oneTimePreKey: nil, kemPreKey: kem,
+            message: opening.span, associatedData: data.span, expecting: nil, plaintext: &ignored)
+        opening = []
+        try bob.encrypt(data.span, associatedData: data.span, random: &random, into: &opening)
+        _ = try alice.decrypt(opening.span, associatedData: data.span, into: &ignored)
+        var onItsWay: [UInt8] = []
+        try alice.encrypt(data.span, associatedData: data.span, random: &random, into: &onItsWay)
+        #expect(onItsWay[0] == 0x20)
+        let ends = SessionCache.ends(sender: devices[0].id, recipient: devices[1].id, in: .only)
+        try first.adopt(alice, as: ends.sending)
+        try first.adopt(bob, as: ends.receiving)
+        try commit(first)
+
+        let second = sessionCache(2)
+        try second.adopt(made.compactMap { if case .rare(.putDevice(let row)) = $0 { row } else { nil } })
+        let sending = try #require(try second.session(ends.sending))
+        let receiving = try #require(try second.session(ends.receiving))
+        var lengths: Set<Int> = []
+        for number in UInt8(0)..<200 {
+            let sealed = try message([number], sending, &random)
+            lengths.insert(sealed.count)
+            #expect(sealed[0] == 0x30)
+            guard number % 3 > 0 else { continue }
+            var opened: [UInt8] = []
+            _ = try receiving.sessions.decrypt(sealed.span, associatedData: data.span, into: &opened)
+            #expect(opened == [number])
+        }
+        #expect(lengths == [111])
+        var late: [UInt8] = []
+        _ = try receiving.sessions.decrypt(onItsWay.span, associatedData: data.span, into: &late)
+        #expect(late == data)
+        // The session of a device elsewhere keeps its version: the vault does not know what that device reads.
+        let third = sessionCache(3)
+        let elsewhere = try #require(try third.session(ends.sending))
+        #expect(try message([1], elsewhere, &random)[0] == 0x20)
+    }
+
+    /// A session that the vault sets up has version 3 from its first message on.
+    @Test func newHostedSessionsHaveVersionThree() throws {
+        var random = SeededGenerator(seed: 7)
+        let cache = sessionCache(1)
+        var made: [StoreChange] = []
+        let devices = try ["alice", "bob"].map {
+            try cache.device(
+                for: .services($0), now: Timestamp(monotonic: 1, wall: 1), avoiding: { _ in false }, &made)
+        }
+        for recipient in devices {
+            try cache.pair(devices[0], recipient, in: .only)
+            let ends = SessionCache.ends(sender: devices[0].id, recipient: recipient.id, in: .only)
+            let box = try #require(try cache.session(ends.sending))
+            let lengths = try (0..<300).map { try message([UInt8(truncatingIfNeeded: $0)], box, &random).count }
+            #expect(Set(lengths) == [111])
+        }
+    }
+
     /// The same of prekeys: the private key of one is none of another's.
     @Test func rowsOfPreKeysCannotBeExchanged() throws {
         var random = SeededGenerator(seed: 4)
@@ -174,7 +250,7 @@ import Vault
     @Test func rowsOfPreKeysAreWhatTheyWere() throws {
         var random = SeededGenerator(seed: 4)
         let own = IdentityKeyPair(random: &random)
-        let signed = SignedPreKey(id: 7, identity: own, random: &random)
+        let signed = SignedPreKey(marked: 7, identity: own, random: &random)
         let kem = KEMPreKey(id: 8, isLastResort: true, identity: own, random: &random)
         let once = OneTimePreKey(id: 9, random: &random)
         let bundle = PreKeyBundle(
@@ -219,7 +295,8 @@ import Vault
             default: nil
             }
         }
-        #expect(names == ["-s 7", "-k 8", "+s 10", "+k 11", "+o 12"])
+        let marked = SignedPreKey.Public.paddedHeaderMark | 10
+        #expect(names == ["-s 7", "-k 8", "+s \(marked)", "+k 11", "+o 12"])
     }
 
     @Test func aDamagedRowOfAPreKeyIsCorruption() throws {

@@ -8,10 +8,17 @@ import Testing
     private static let data = Array("associated".utf8)
 
     /// Both sides write in turns that a seed decides, and a part of the messages is late or lost, over epochs of the braid.
-    @Test(arguments: [(true, true), (true, false), (false, true), (false, false)])
-    func conversationsOverEpochs(oursInitiates: Bool, hasOneTime: Bool) throws {
+    ///
+    /// With a peer that knows version 2 alone the messages have that version, and several lengths. Else all have one.
+    @Test(
+        arguments: [
+            (true, true, false), (true, false, false), (false, true, false), (false, false, false), (true, true, true),
+            (false, true, true),
+        ]
+    )
+    func conversationsOverEpochs(oursInitiates: Bool, hasOneTime: Bool, isOlder: Bool) throws {
         let (peer, ours) = (try WirePeer(), WireDevice(1))
-        try peer.ask("device", "d")
+        try peer.ask(isOlder ? "older_device" : "device", "d")
         if oursInitiates {
             try ours.initiate("s", with: try peer.bytes("bundle", "d", hasOneTime ? 1 : 0))
         } else {
@@ -28,6 +35,7 @@ import Testing
             }
         }
         var kinds: Set<String> = []
+        var overheads: Set<Int> = []
         for number in 0..<400 {
             // The first ones establish the session.
             let fromOurs = number < 2 ? oursInitiates == (number == 0) : random.below(2) == 0
@@ -36,6 +44,8 @@ import Testing
                 fromOurs
                 ? try ours.encrypt("s", Self.data, text) : try peer.bytes("encrypt", "s", Self.data, text)
             if !fromOurs { kinds.insert(try peer.ask("progress", "s")[1]) }
+            #expect(message[0] >> 4 == (isOlder ? 2 : 3))
+            if number > 1 { overheads.insert(message.count - text.count) }
             if number < 2 || random.below(5) > 0 {
                 try deliver(message, text, toOurs: !fromOurs)
                 if fromOurs { kinds.insert(try peer.ask("progress", "s")[1]) }
@@ -47,6 +57,7 @@ import Testing
                 try deliver(late.message, late.text, toOurs: late.toOurs)
             }
         }
+        #expect(isOlder ? overheads.isSuperset(of: [72, 105]) : overheads == [110])
         #expect(kinds == ["0", "1", "2", "3", "4", "5"])
         #expect(try #require(Int(try peer.ask("progress", "s")[0])) >= 3)
     }
@@ -151,6 +162,42 @@ import Testing
         let first = try peer.bytes("encrypt", "other", Self.data, [5])
         for other in first.altered { #expect(ours.refuses("other", Self.data, other)) }
         #expect(try ours.decrypt("other", Self.data, first) == [5])
+    }
+
+    /// Each side takes the version from the other's signed prekey, or from the first message.
+    @Test(arguments: [true, false]) func theSignedPrekeyDecidesTheVersion(oursInitiates: Bool) throws {
+        let (peer, ours) = (try WirePeer(), WireDevice(1))
+        for (command, version) in [("device", 3), ("older_device", 2)] as [(String, UInt8)] {
+            try peer.ask(command, command)
+            if oursInitiates {
+                try ours.initiate(command, with: try peer.bytes("bundle", command, 1))
+            } else {
+                try peer.ask("initiate", command, command, ours.bundle(oneTime: true))
+            }
+            for _ in 0..<2 {
+                func fromOurs() throws {
+                    let message = try ours.encrypt(command, Self.data, [1])
+                    #expect(message[0] >> 4 == version)
+                    // Neither side reads it under the other version's number.
+                    let other = [message[0] ^ 0x10] + message.dropFirst()
+                    #expect(try peer.refuses("decrypt", command, command, Self.data, other))
+                    #expect(try peer.bytes("decrypt", command, command, Self.data, message) == [1])
+                }
+                func fromTheirs() throws {
+                    let message = try peer.bytes("encrypt", command, Self.data, [2])
+                    #expect(message[0] >> 4 == version)
+                    #expect(ours.refuses(command, Self.data, [message[0] ^ 0x10] + message.dropFirst()))
+                    #expect(try ours.decrypt(command, Self.data, message) == [2])
+                }
+                if oursInitiates {
+                    try fromOurs()
+                    try fromTheirs()
+                } else {
+                    try fromTheirs()
+                    try fromOurs()
+                }
+            }
+        }
     }
 
     @Test func bundlesAreSignedByTheIdentity() throws {

@@ -18,10 +18,10 @@ struct PostQuantumPart: Hashable, Sendable {
         (self.epoch, self.number, self.message) = (epoch, number, message)
     }
 
-    /// Reads to the end of `reader`.
+    /// Reads the part; padding may remain in `reader`.
     ///
     /// - Throws: ``RatchetError/downgrade`` if there are no bytes or the version is older than `minimumVersion`,
-    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also for remaining bytes.
+    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``.
     init(from reader: inout ByteReader, minimumVersion: UInt8) throws(RatchetError) {
         guard !reader.rest.isEmpty else { throw .downgrade }
         let first = try reader.byte()
@@ -38,7 +38,6 @@ struct PostQuantumPart: Hashable, Sendable {
             chunk = ErasureCode.Chunk(index: UInt16(index), bytes: try reader.bytes32())
         }
         message = Braid.Message(kind: kind, chunk: chunk)
-        guard reader.rest.isEmpty else { throw .malformed }
     }
 
     package func write(into output: inout [UInt8]) {

@@ -26,10 +26,15 @@ public struct PreKeyRecord: Sendable {
         ///
         /// That is safe: PQXDH uses numbers to find a key only. A first message for the earlier key fails to open
         /// with the later one, as it would without any, because all keys enter the session's secret.
+        ///
+        /// The id of a signed prekey has a mark in its highest bit, see ``SignedPreKey/Public/id``.
         public let id: UInt32
 
         /// Makes the name of a row.
         public init(_ kind: Kind, _ id: UInt32) { (self.kind, self.id) = (kind, id) }
+
+        /// The id without the mark.
+        var number: UInt32 { kind == .signed ? id & ~SignedPreKey.Public.paddedHeaderMark : id }
     }
 
     /// Upper bound of the bytes that ``serialize(into:)`` appends: those of a KEM prekey.

@@ -70,7 +70,7 @@ public struct PreKeyStore: Sendable {
     }
 
     private mutating func insert(_ record: PreKeyRecord) {
-        lastID = max(lastID, record.name.id)
+        lastID = max(lastID, record.name.number)
         switch record.content {
         case .signed(let key): signed[record.name.id] = key
         case .kem(let key): kem[record.name.id] = key
@@ -139,8 +139,11 @@ public struct PreKeyStore: Sendable {
         return true
     }
 
+    /// The signed prekey to publish. One without the mark for padded headers was made by an earlier version of this
+    /// library: it starts sessions until it expires, and is not published any more.
     private func newestSigned(at now: Int64) -> Signed? {
-        signed.filter { now - $0.value.madeAt < limits.rotation }.max { $0.key < $1.key }?.value
+        signed.filter { now - $0.value.madeAt < limits.rotation && $0.value.key.publicKey.version == .paddedHeader }
+            .max { $0.key < $1.key }?.value
     }
 
     private func lastResort(at now: Int64) -> KEM? {

@@ -110,6 +110,12 @@ public struct SessionRecord: ~Copyable, Sendable {
         receivedCount = 0
     }
 
+    /// Has all sessions go on in version 3; see ``Session/padHeaders()``.
+    package mutating func padHeaders() {
+        current.padHeaders()
+        for index in 0..<earlier.count { earlier[index].padHeaders() }
+    }
+
     // MARK: Messages
 
     /// Encrypts a message in the current session; see ``Session/encrypt(_:associatedData:random:)``.

@@ -24,6 +24,8 @@ struct ByteProgramme {
         { try $0.readBundle() }, { try $0.readPreKeys() }, { try $0.readSenderKey() }, { try $0.readGroupMessage() },
         { try $0.readOMEMOMessage() }, { try $0.readOMEMOState() }, { try $0.readOMEMOPayload() },
         { try $0.readSafetyNumber() }, { try $0.readKeys() }, { try $0.readProtobuf() },
+        { try $0.readMessage(\.exact) }, { try $0.readFirstMessage(\.exact) }, { try $0.readHeader(\.exact) },
+        { try $0.readState(\.exact) },
     ]
     static var readerCount: Int { readers.count }
 
@@ -56,19 +58,23 @@ struct ByteProgramme {
 
     // MARK: The native protocol
 
-    private mutating func readMessage() throws {
+    /// Sessions of one version of the messages.
+    private typealias Native = KeyPath<FuzzStates, FuzzStates.Native>
+
+    private mutating func readMessage(_ native: Native = \.padded) throws {
+        let native = states[keyPath: native]
         var random = SeededGenerator(seed: 3)
-        let alice = try NativeEnd(states.established.alice)
+        let alice = try NativeEnd(native.established.alice)
         let genuine = try alice.seal([1, 2, 3], random: &random)
         let bytes = input(genuine.bytes)
-        let bob = try NativeEnd(states.established.bob)
+        let bob = try NativeEnd(native.established.bob)
         try offer(End.Packet(bytes: bytes, data: genuine.data), to: bob, unless: genuine.bytes)
         _ = PreKeyMessage.isPreKeyMessage(bytes.span)
     }
 
-    private mutating func readFirstMessage() throws {
+    private mutating func readFirstMessage(_ native: Native = \.padded) throws {
         var random = SeededGenerator(seed: 4)
-        let alice = try NativeEnd(states.initiator)
+        let alice = try NativeEnd(states[keyPath: native].initiator)
         let genuine = try alice.seal([1, 2, 3], random: &random)
         let bytes = input(genuine.bytes)
         try attempt {
@@ -80,9 +86,9 @@ struct ByteProgramme {
     }
 
     /// A header as only the peer can seal one, before a body that nobody has sealed.
-    private mutating func readHeader() throws {
+    private mutating func readHeader(_ native: Native = \.padded) throws {
         let isNext = programme.byte() % 2 == 0
-        let stored = states.established.bob
+        let stored = states[keyPath: native].established.bob
         let bob = try Session(serialized: stored.span)
         let part = PostQuantumPart(
             epoch: bob.ratchet.postQuantum.receivingEpoch + 1, number: bob.ratchet.postQuantum.receiving.next,
@@ -92,31 +98,34 @@ struct ByteProgramme {
             number: isNext ? 0 : bob.ratchet.receiving?.next ?? 0,
             previousCount: isNext ? bob.ratchet.receiving?.next ?? 0 : 0, postQuantum: part)
         var genuine: [UInt8] = []
-        header.write(into: &genuine)
+        header.write(bob.version, into: &genuine)
         let bytes = Array(input(genuine).prefix(MessageHeader.maximumSize))
         try attempt {
+            let version = bob.version
             let header = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
-                try MessageHeader(bytes, minimumVersion: SparsePostQuantumRatchet.version)
+                try MessageHeader(bytes, version, minimumVersion: SparsePostQuantumRatchet.version)
             }
-            try writtenAgain(bytes, "a header") { header.write(into: &$0) }
+            try writtenAgain(bytes, "a header") { header.write(version, into: &$0) }
         }
         let current = bob.ratchet.receiving?.headerKey
         let key = isNext ? bob.ratchet.nextReceivingHeader : current ?? bob.ratchet.nextReceivingHeader
-        var message: [UInt8] = [0x20, UInt8(bytes.count), 0] + bytes + [UInt8](repeating: 0, count: KeySize.tag)
+        let first = bob.version.rawValue << 4
+        var message: [UInt8] = [first, UInt8(bytes.count), 0] + bytes + [UInt8](repeating: 0, count: KeySize.tag)
         message.withUnsafeMutableBytes { message in
             CipherContext.withOne { context in
-                key.seal(UnsafeMutableRawBufferPointer(rebasing: message[2...]), first: 0x20, with: context)
+                key.seal(UnsafeMutableRawBufferPointer(rebasing: message[2...]), first: first, with: context)
             }
         }
         let packet = End.Packet(bytes: message + [UInt8](repeating: 0xAA, count: 16))
-        try offer(packet, to: try NativeEnd(states.established.bob), unless: [])
+        try offer(packet, to: try NativeEnd(stored), unless: [])
     }
 
     /// A state that was damaged, or that somebody made up to send authentic messages of his own: it goes on or is
     /// refused, and its peer opens what it says or is as it was.
-    private mutating func readState() throws {
+    private mutating func readState(_ native: Native = \.padded) throws {
+        let native = states[keyPath: native]
         let which = programme.byte()
-        let genuine = [states.established.alice, states.established.bob, states.initiator][which % 3]
+        let genuine = [native.established.alice, native.established.bob, native.initiator][which % 3]
         let bytes = input(genuine)
         try attempt {
             let session = try Session(serialized: bytes.span)
@@ -126,7 +135,7 @@ struct ByteProgramme {
             let other =
                 which % 3 == 2
                 ? NativeEnd(answeringAs: states.bob)
-                : try NativeEnd(which % 3 == 0 ? states.established.bob : states.established.alice)
+                : try NativeEnd(which % 3 == 0 ? native.established.bob : native.established.alice)
             for _ in 0...(which >> 2) % 3 {
                 try offer(try one.seal([1], random: &random), to: other, unless: [], mayOpen: true)
                 guard other.canSend else { continue }

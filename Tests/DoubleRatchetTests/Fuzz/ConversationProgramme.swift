@@ -43,10 +43,14 @@ struct ConversationProgramme {
         let profile = kind % 2 == 0 ? OMEMOProfile.axolotl : .omemo2
         let index = Int(profile.rawValue) - 1
         switch kind {
-        case 0, 1: (alice, bob) = (try NativeEnd(states.initiator), NativeEnd(answeringAs: states.bob))
+        case 0, 1:
+            let native = kind == 0 ? states.padded : states.exact
+            (alice, bob) = (try NativeEnd(native.initiator), NativeEnd(answeringAs: states.bob))
         case 2, 3:
             (alice, bob) = (try OMEMOEnd(states.omemo[index], profile), OMEMOEnd(answeringAs: states.bob, profile))
-        case 4, 5: (alice, bob) = (try NativeEnd(states.established.alice), try NativeEnd(states.established.bob))
+        case 4, 5:
+            let ends = kind == 4 ? states.padded.established : states.exact.established
+            (alice, bob) = (try NativeEnd(ends.alice), try NativeEnd(ends.bob))
         case 6:
             let (one, other) = states.establishedOMEMO[Int(programme.byte() % 2)]
             let profile = OMEMOProfile.allCases[one == states.establishedOMEMO[0].alice ? 0 : 1]

@@ -10,6 +10,8 @@
 final class FuzzDevice: Sendable {
     let identity: IdentityKeyPair
     let signed: SignedPreKey
+    /// That of a device which reads version 2 only.
+    let exactSigned: SignedPreKey
     let once: OneTimePreKey
     let kem: KEMPreKey
     let omemoSigned: [OMEMOSignedPreKey.Public]
@@ -30,11 +32,15 @@ final class FuzzDevice: Sendable {
             publics.append(key.publicKey)
         }
         (omemoSecrets, omemoSigned) = (secrets, publics)
+        exactSigned = SignedPreKey(marked: 7, identity: identity, random: &random)
     }
 
-    var bundle: PreKeyBundle {
+    var bundle: PreKeyBundle { bundle(.paddedHeader) }
+
+    func bundle(_ version: MessageVersion) -> PreKeyBundle {
         PreKeyBundle(
-            identity: identity.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
+            identity: identity.publicKey,
+            signedPreKey: version == .exactHeader ? exactSigned.publicKey : signed.publicKey, kemPreKey: kem.publicKey,
             oneTimePreKey: once.publicKey)
     }
 
@@ -50,6 +56,12 @@ final class FuzzDevice: Sendable {
         var stored: [UInt8] = []
         once.serialize(into: &stored)
         let key: OneTimePreKey? = try OneTimePreKey(serialized: stored.span)
+        let header = try PreKeyMessage.header(of: packet.bytes.span)
+        guard header.signedPreKeyID != exactSigned.publicKey.id else {
+            return try Session.respond(
+                identity: identity, signedPreKey: exactSigned, oneTimePreKey: key, kemPreKey: kem,
+                message: packet.bytes.span, associatedData: packet.data.span, expecting: nil, plaintext: &output)
+        }
         return try Session.respond(
             identity: identity, signedPreKey: signed, oneTimePreKey: key, kemPreKey: kem, message: packet.bytes.span,
             associatedData: packet.data.span, expecting: nil, plaintext: &output)
@@ -71,11 +83,21 @@ final class FuzzDevice: Sendable {
 struct FuzzStates: Sendable {
     static let shared = Result { try FuzzStates() }
 
+    /// A native session.
+    struct Native: Sendable {
+        /// Alice's end before her first message.
+        let initiator: [UInt8]
+        /// Both ends in the middle of an epoch, with keys of messages that are missing.
+        let established: (alice: [UInt8], bob: [UInt8])
+    }
+
     let bob = FuzzDevice(seed: 2)
-    /// Alice's end before her first message.
-    let initiator: [UInt8]
-    /// Both ends in the middle of an epoch, with keys of messages that are missing.
-    let established: (alice: [UInt8], bob: [UInt8])
+    /// Of version 3.
+    let padded: Native
+    /// Of version 2.
+    let exact: Native
+    var initiator: [UInt8] { padded.initiator }
+    var established: (alice: [UInt8], bob: [UInt8]) { padded.established }
     /// Alice's end before her first message, in the order of the profiles.
     let omemo: [[UInt8]]
     let establishedOMEMO: [(alice: [UInt8], bob: [UInt8])]
@@ -86,12 +108,8 @@ struct FuzzStates: Sendable {
     private init() throws {
         var random = SeededGenerator(seed: 1)
         let alice = IdentityKeyPair(random: &random)
-        let session = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
-        var state: [UInt8] = []
-        session.serialize(into: &state)
-        initiator = state
-        let ends = (try NativeEnd(state), NativeEnd(answeringAs: bob))
-        established = try Self.talk(ends.0, ends.1, &random)
+        padded = try Self.native(alice, bob, .paddedHeader, &random)
+        exact = try Self.native(alice, bob, .exactHeader, &random)
         var first: [[UInt8]] = []
         var later: [(alice: [UInt8], bob: [UInt8])] = []
         for profile in OMEMOProfile.allCases {
@@ -112,6 +130,18 @@ struct FuzzStates: Sendable {
         safetyNumber = SafetyNumber(
             SafetyNumber.Party(identifier: [1], key: alice.publicKey),
             SafetyNumber.Party(identifier: [2], key: bob.identity.publicKey))
+    }
+
+    private static func native(
+        _ alice: borrowing IdentityKeyPair, _ bob: FuzzDevice, _ version: MessageVersion,
+        _ random: inout SeededGenerator
+    ) throws -> Native {
+        let session = try Session.initiate(
+            identity: alice, with: bob.bundle(version), expecting: nil, random: &random)
+        var state: [UInt8] = []
+        session.serialize(into: &state)
+        let ends = (try NativeEnd(state), NativeEnd(answeringAs: bob))
+        return Native(initiator: state, established: try talk(ends.0, ends.1, &random))
     }
 
     /// Some turns with losses.

@@ -30,7 +30,8 @@ struct FuzzTests {
         var random = SeededGenerator(seed: 900 + UInt64(victim))
         var (opened, refused) = (0, 0)
         for round in 0..<30 {
-            let programme = [victim] + random.bytes(20 + random.below(100))
+            // Of version 3 and version 2 in turns.
+            let programme = [victim | UInt8(round % 2) << 1] + random.bytes(20 + random.below(100))
             do {
                 let result = try HostileProgramme.run(programme)
                 opened += result.opened

@@ -82,7 +82,11 @@ final class HostilePeer {
             let message = try Message(bytes)
             return try CipherContext.withOne { context in
                 try headerKey.open(message.sealedHeader, hint: message.hint, first: message.first, with: context)
-                    .map { try MessageHeader($0, minimumVersion: SparsePostQuantumRatchet.version).postQuantum }
+                    .map {
+                        try MessageHeader(
+                            $0, message.version, minimumVersion: SparsePostQuantumRatchet.version
+                        ).postQuantum
+                    }
             }
         }
         guard let part else { throw Finding("the peer cannot open the victim's header") }
@@ -214,7 +218,7 @@ final class HostilePeer {
         (isInitiator ? victim.peerIdentity : victim.ownIdentity).rawBytes.append(to: &data)
         let start = data.count
         return CipherContext.withOne { context in
-            Message.writeHead(nil, header, key: headerKey, with: context, into: &data)
+            Message.writeHead(victim.version, nil, header, key: headerKey, with: context, into: &data)
             var bytes = Array(data[start...])
             let head = bytes.count
             bytes += text + [UInt8](repeating: 0, count: KeySize.tag)
@@ -250,8 +254,9 @@ struct HostileProgramme {
 
     private init(_ bytes: [UInt8]) throws {
         programme = Programme(bytes)
-        let ends = try FuzzStates.shared.get().established
-        let isAlice = programme.byte() % 2 == 0
+        let (states, choice) = (try FuzzStates.shared.get(), programme.byte())
+        let ends = choice & 2 == 0 ? states.padded.established : states.exact.established
+        let isAlice = choice % 2 == 0
         peer = try HostilePeer(
             victim: isAlice ? ends.alice : ends.bob, peer: isAlice ? ends.bob : ends.alice)
     }

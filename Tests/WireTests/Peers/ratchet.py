@@ -13,8 +13,11 @@ from basics import (
 )
 from braid import NONE, Chain, PostQuantumRatchet
 
-VERSION, BRAID_VERSION = 0x20, 0x10
+# Version 2 has headers as long as their content, version 3 has padded ones.
+EXACT, PADDED, BRAID_VERSION = 0x20, 0x30, 0x10
 HAS_PREKEY_PART, NAMES_ONE_TIME = 1, 2
+# In the id of a signed prekey: its device reads version 3.
+READS_PADDED = 1 << 31
 
 
 def raw(private):
@@ -39,11 +42,12 @@ class Bundle:
 
 
 class Prekeys:
-    """A device's identity and the private halves of what it publishes."""
+    """A device's identity and the private halves of what it publishes. It may know version 2 only."""
 
-    def __init__(self):
+    def __init__(self, reads_padded=True):
         self.identity = Identity(os.urandom(32))
-        self.signed_id, self.signed = 7, X25519PrivateKey.generate()
+        self.reads_padded = reads_padded
+        self.signed_id, self.signed = 7 | (READS_PADDED if reads_padded else 0), X25519PrivateKey.generate()
         self.kem_id, self.last_resort, self.kem = 9, 1, MLKEM1024PrivateKey.generate()
         self.one_time = {}
 
@@ -70,6 +74,11 @@ def agreed_keys(agreements, kem_secret, text):
     return hkdf(bytes(32), b"\xff" * 32 + b"".join(agreements) + kem_secret, info, 4)
 
 
+def padded_length(*counters):
+    """Of a header in version 3, by N, PN, epoch and number."""
+    return 75 if max(counters) < 16_384 else 85
+
+
 def hint(header_key, sealed_header):
     block = sealed_header[-16:-1] + b"\xff"
     return Cipher(algorithms.AES(header_key), modes.ECB()).encryptor().update(block)[:1]
@@ -93,7 +102,8 @@ class Session:
             agreements.append(agree(ephemeral, bundle.one_time[1]))
         text = transcript(bundle.one_time is not None, bundle.identity, keys, part)
         root, post_quantum, own_header, next_header = agreed_keys(agreements, kem_secret, text)
-        self = cls(own.identity.public, bundle.identity, True, part, post_quantum)
+        version = PADDED if own.reads_padded and bundle.signed_id & READS_PADDED else EXACT
+        self = cls(own.identity.public, bundle.identity, True, part, post_quantum, version)
         self.root, self.receiving_next = root, next_header
         self.ratchet = X25519PrivateKey.generate()
         self.remote = bundle.signed
@@ -102,7 +112,8 @@ class Session:
         return self
 
     @classmethod
-    def respond(cls, own, part):
+    def respond(cls, own, part, version):
+        require(own.reads_padded or version == EXACT, "version of the ratchet message")
         reader = Reader(part)
         identity, ephemeral = reader.bytes(32), reader.bytes(32)
         require(reader.number(4) == own.signed_id, "signed prekey is not known")
@@ -121,13 +132,14 @@ class Session:
             agreements.append(agree(own.one_time[one_time], ephemeral))
         text = transcript(one_time is not None, own.identity.public, keys, part)
         root, post_quantum, header, next_header = agreed_keys(agreements, own.kem.decapsulate(ciphertext), text)
-        self = cls(identity, own.identity.public, False, part, post_quantum)
+        self = cls(identity, own.identity.public, False, part, post_quantum, version)
         self.root, self.receiving_next, self.sending_next = root, header, next_header
         self.ratchet = own.signed
         self.one_time = one_time
         return self
 
-    def __init__(self, initiator, responder, is_initiator, part, post_quantum):
+    def __init__(self, initiator, responder, is_initiator, part, post_quantum, version):
+        self.version = version
         self.identities = initiator + responder
         self.is_initiator = is_initiator
         self.part = part
@@ -155,10 +167,13 @@ class Session:
         header += bytes([BRAID_VERSION | kind]) + varint(epoch) + varint(pq_number)
         if chunk is not None:
             header += varint(chunk[0]) + chunk[1]
+        if self.version == PADDED:
+            length = padded_length(self.sending.number, self.previous, epoch, pq_number)
+            header += bytes(length - len(header))
         flags = 0
         if not self.confirmed:
             flags = HAS_PREKEY_PART | (NAMES_ONE_TIME if len(self.part) == 1644 else 0)
-        first = bytes([VERSION | flags])
+        first = bytes([self.version | flags])
         sealed = seal(self.sending_header, header, first)
         message = first + (b"" if self.confirmed else self.part)
         message += bytes([len(header)]) + hint(self.sending_header, sealed) + sealed
@@ -179,6 +194,7 @@ class Session:
         form = MessageForm(message)
         if form.part is not None:
             require(form.part == self.part, "prekey part is another session's")
+        require(form.version == self.version, "version is not the session's")
         header, chain = self.open_header(form)
         reader = Reader(header)
         remote, n, previous = reader.bytes(32), reader.varint(), reader.varint()
@@ -189,6 +205,9 @@ class Session:
         epoch, pq_number = reader.varint(), reader.varint()
         chunk = None if kind == NONE else (reader.varint(), reader.bytes(32))
         require(chunk is None or chunk[0] < 16_384, "number of the chunk")
+        if self.version == PADDED:
+            require(len(header) == padded_length(n, previous, epoch, pq_number), "length of the header")
+            require(not any(reader.rest()), "bytes after the header")
         reader.end()
         if chain is None:
             self.turn(remote, previous)
@@ -269,9 +288,9 @@ class Sessions:
                 self.earlier.remove(session)
                 self.replace(session)
             return plaintext
-        part = MessageForm(message).part
-        require(part is not None, "no session opens the message")
-        session = Session.respond(self.own, part)
+        form = MessageForm(message)
+        require(form.part is not None, "no session opens the message")
+        session = Session.respond(self.own, form.part, form.version)
         plaintext = session.decrypt(message, associated)
         # Its one-time prekey is used up.
         self.own.one_time.pop(session.one_time, None)
@@ -287,11 +306,13 @@ class MessageForm:
     def __init__(self, message):
         reader = Reader(message)
         self.first = reader.bytes(1)
-        require(self.first[0] & 0xF0 == VERSION, "version of the ratchet message")
+        self.version = self.first[0] & 0xF0
+        require(self.version in (EXACT, PADDED), "version of the ratchet message")
         flags = self.first[0] & 0x0F
         require(flags in (0, 1, 3), "flags of the ratchet message")
         self.part = reader.bytes(1644 if flags & NAMES_ONE_TIME else 1640) if flags else None
         length = reader.number(1)
+        require(length <= 85 if self.version == EXACT else length in (75, 85), "length of the header")
         self.hint = reader.bytes(1)
         self.header = reader.bytes(length + 16)
         self.authenticated = message[:reader.at]

@@ -28,6 +28,11 @@ class Peer:
         self.devices[name] = Prekeys()
         return [self.devices[name].identity.public]
 
+    def older_device(self, name: str):
+        """A device that knows version 2 of the ratchet messages only."""
+        self.devices[name] = Prekeys(reads_padded=False)
+        return [self.devices[name].identity.public]
+
     def bundle(self, name: str, one_time: int):
         return [self.devices[name].bundle(bool(one_time))]
 
