@@ -171,7 +171,7 @@ let package = Package(
                 "CLibpq", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
                 "StorePort", crypto,
             ], exclude: ["POSTGRES.md"]),
-        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", nioCore, nioPosix, nioSSL]),
+        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", crypto, nioCore, nioPosix, nioSSL]),
         library(
             "IRCServer",
             [

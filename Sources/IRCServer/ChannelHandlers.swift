@@ -28,6 +28,7 @@ final class DownstreamHandler: ChannelInboundHandler, RemovableChannelHandler {
 
     package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case .some(.inputClosed) = event as? ChannelEvent { connection.downstreamInputEnded() }
+        if case .some(.handshakeCompleted) = event as? TLSUserEvent { connection.downstreamSecured() }
     }
 
     package func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }

@@ -20,10 +20,15 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package let output: MachineOutput
     package let downstream: any Channel
     package var upstream: (any Channel)?
+    /// The end of patience with a client that has not begun, then with the backend's handshake of TLS.
     private var handshake: Scheduled<Void>?
     private var timer: (at: Int64, scheduled: Scheduled<Void>)?
     /// The client's address from a trusted peer; nil if none was sent.
     var proxied: ProxiedAddresses?
+    /// The client's TLS, which ends here or at a trusted peer; nil if there is none.
+    var security: ClientSecurity?
+    /// Whether the client's handshake of TLS is not over.
+    private var awaitsTLS: Bool
     var reconnection = Reconnection()
     private var addressReader: ProxiedAddressReader
     private var early = ByteBuffer()
@@ -53,6 +58,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         self.services = services
         eventLoop = downstream.eventLoop
         usesWebSocket = listener.usesWebSocket
+        awaitsTLS = listener.usesTLS
         machine = IRCConnectionMachine(id: id, environment: services.environment)
         var options = services.downstream()
         // WEBIRC is a line of IRC; a proxy for WebSockets names the client in a field of its request.
@@ -69,12 +75,35 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package func accepted() {
         services.environment.tally.add(.connectionsAccepted)
         services.register(self, id)
+        if awaitsTLS || !addressReader.isDone { boundBeginning() }
         if addressReader.isDone { begin() }
         downstream.read()
     }
 
-    /// Begins after the client's address is known: with the handshake of a WebSocket, or with the backend.
+    /// Ours: how long a client may take for TLS and for the header of a proxy.
+    private static let beginning: TimeAmount = .seconds(60)
+
+    private func boundBeginning() {
+        handshake = eventLoop.assumeIsolated().scheduleTask(in: Self.beginning) { self.downstream.close(promise: nil) }
+    }
+
+    /// The client's TLS is established.
+    func downstreamSecured() {
+        let isFirst = awaitsTLS
+        awaitsTLS = false
+        if !addressReader.isGateway {
+            let asks = services.downstream().asksForCertificates
+            let handler = try? downstream.pipeline.syncOperations.handler(type: NIOSSLServerHandler.self)
+            security = ClientSecurity(asks ? handler?.peerCertificate : nil)
+        }
+        if isFirst, addressReader.isDone { begin() }
+    }
+
+    /// Begins after the client's address and TLS are known: with the handshake of a WebSocket, or with the backend.
     private func begin() {
+        guard !awaitsTLS else { return }
+        handshake?.cancel()
+        handshake = nil
         guard usesWebSocket else { return connectUpstream() }
         let rest = early
         early = ByteBuffer()
@@ -115,13 +144,12 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         if services.upstream().tls != nil { boundHandshake() }
         let addresses = clientAddresses
         if let version = services.upstream().proxyProtocol {
-            channel.write(ProxyProtocol.header(version, addresses), promise: nil)
+            channel.write(ProxyProtocol.header(version, addresses, security: security), promise: nil)
         }
         if let password = services.upstream().webIRCPassword {
-            let address = addresses?.source.ipAddress ?? "127.0.0.1"
-            // A leading colon would begin the last parameter.
-            let shown = address.hasPrefix(":") ? "0" + address : address
-            channel.write(ByteBuffer(string: "WEBIRC \(password) pawl \(shown) \(shown)\r\n"), promise: nil)
+            let port = downstream.localAddress?.port ?? 0
+            channel.write(
+                WebIRC.line(password: password, addresses, localPort: port, security: security), promise: nil)
         }
         machine.begin(at: services.clock(), output)
         run()
@@ -200,10 +228,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             let rest = early
             early = ByteBuffer()
             startTLS()
-            if addressReader.isDone {
-                proxied = addressReader.addresses
-                begin()
-            }
+            if addressReader.isDone { proxied = addressReader.addresses }
             // The TLS handler takes an empty read for the end of the stream.
             if rest.readableBytes > 0 {
                 downstream.pipeline.fireChannelRead(rest)
@@ -212,6 +237,8 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             downstream.read()
         case .done(let addresses):
             proxied = addresses
+            if addressReader.isGateway { security = nil }
+            security = security ?? addressReader.security
             begin()
         case .refused(let reason):
             services.environment.tally.add(.connectionsRefused)
@@ -334,9 +361,9 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     }
 
     private func startTLS() {
-        guard let tls = services.downstream().tls else { return }
+        guard let handler = services.downstream().tlsHandler() else { return }
         flush()
-        try? downstream.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
+        try? downstream.pipeline.syncOperations.addHandler(handler, position: .first)
     }
 
     // MARK: Stopping
@@ -461,6 +488,8 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         timer?.scheduled.cancel()
         timer = nil
         reconnection.scheduled?.cancel()
+        handshake?.cancel()
+        handshake = nil
         machine.finish(at: services.clock(), output)
         if !output.jobs.isEmpty { services.submit(output.jobs) }
         output.reset()

@@ -4,7 +4,6 @@ import DequeModule
 import IRCGateway
 package import NIOCore
 package import NIOPosix
-import NIOSSL
 import NIOSupport
 import Protection
 import Reports
@@ -89,9 +88,9 @@ package final class IRCServer: ChatServer {
             state.outputs[key] = output
             return (output.output, nil)
         }
-        let tls = listener.usesTLS ? services.downstream().tls : nil
+        let tls = listener.usesTLS ? services.downstream().tlsHandler() : nil
         guard let output else {
-            if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
+            if let tls { try channel.pipeline.syncOperations.addHandler(tls) }
             services.environment.tally.add(.connectionsRefused)
             let words = refusal ?? ""
             let line =
@@ -113,7 +112,7 @@ package final class IRCServer: ChatServer {
             self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
         }
         if let tls, !connection.expectsHeaderBeforeTLS {
-            try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
+            try channel.pipeline.syncOperations.addHandler(tls)
         }
         try channel.pipeline.syncOperations.addHandler(DownstreamHandler(connection))
     }

@@ -32,6 +32,8 @@ package struct DownstreamOptions: Sendable {
     package var listeners: [ListenerOptions]
     /// The certificate for TLS listeners and STARTTLS.
     package var tls: NIOSSLContext?
+    /// Whether clients are asked for a certificate in TLS. The context has to allow clients without one.
+    package var asksForCertificates = false
     /// Whether a PROXY header is expected from trusted peers.
     package var acceptsProxyProtocol = false
     /// The password of the WEBIRC command from trusted peers; nil if they may not use it.

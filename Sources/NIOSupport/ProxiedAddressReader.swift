@@ -17,7 +17,13 @@ package struct ProxiedAddressReader {
     private var expectation: Expectation
     private let webIRCPassword: String?
     private let isTLSNext: Bool
+    /// Whether what a peer says of its client's TLS counts: nobody can have altered it on the way.
+    private let isPeerSafe: Bool
     package private(set) var addresses: ProxiedAddresses?
+    /// The client's TLS as the peer has announced it.
+    package private(set) var security: ClientSecurity?
+    /// Whether the connection is that of another gateway, so that its own TLS is not the client's.
+    package private(set) var isGateway = false
 
     package var isDone: Bool { expectation == .nothing }
     /// Whether a cleartext header has to be read before TLS begins.
@@ -26,6 +32,7 @@ package struct ProxiedAddressReader {
     /// - Parameter usesTLS: whether the listener uses TLS. The PROXY header comes before TLS, WEBIRC inside it.
     package init(options: DownstreamOptions, peer: SocketAddress?, usesTLS: Bool) {
         isTLSNext = usesTLS
+        isPeerSafe = usesTLS || (peer?.isLoopback ?? false)
         let isTrusted = peer.map(options.trusts) ?? false
         webIRCPassword = isTrusted ? options.webIRCPassword : nil
         if isTrusted, options.acceptsProxyProtocol {
@@ -43,7 +50,9 @@ package struct ProxiedAddressReader {
             do throws(ProxyProtocolError) {
                 switch try ProxyProtocol.read(&bytes) {
                 case .incomplete: return .waiting
-                case .header(let header): addresses = header
+                case .header(let header, let isSecure):
+                    addresses = header
+                    if isSecure { security = ClientSecurity() }
                 }
             } catch {
                 expectation = .nothing
@@ -81,7 +90,22 @@ package struct ProxiedAddressReader {
         }
         let destination = addresses?.destination ?? source
         addresses = ProxiedAddresses(source: source, destination: destination)
+        isGateway = true
+        security = isPeerSafe ? ClientSecurity(options: Self.options(words)) : nil
         return .done(addresses)
+    }
+
+    /// The words behind the address, without the colon of the last parameter.
+    private static func options(_ words: [Substring]) -> [Substring] {
+        words.dropFirst(5).enumerated().map { $0 == 0 && $1.hasPrefix(":") ? $1.dropFirst() : $1 }
+    }
+}
+
+extension SocketAddress {
+    /// Whether the other end is on this machine.
+    fileprivate var isLoopback: Bool {
+        guard let text = ipAddress else { return false }
+        return text == "::1" || text.hasPrefix("127.")
     }
 }
 

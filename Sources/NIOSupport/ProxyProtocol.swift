@@ -39,7 +39,9 @@ package enum ProxyProtocol {
         /// More bytes are needed.
         case incomplete
         /// A complete header; nil if it has no addresses (LOCAL, UNKNOWN, AF_UNIX).
-        case header(ProxiedAddresses?)
+        ///
+        /// `isSecure`: the proxy has terminated TLS of the client.
+        case header(ProxiedAddresses?, isSecure: Bool)
     }
 
     /// Removes a header from the front of a buffer. An incomplete header leaves the buffer unchanged.
@@ -66,7 +68,7 @@ package enum ProxyProtocol {
         let length = end + 1 - view.startIndex
         if words[1] == "UNKNOWN" {
             buffer.moveReaderIndex(forwardBy: length)
-            return .header(nil)
+            return .header(nil, isSecure: false)
         }
         guard words.count == 6, words[1] == "TCP4" || words[1] == "TCP6",
             let sourcePort = port(words[4]), let destinationPort = port(words[5]),
@@ -75,7 +77,7 @@ package enum ProxyProtocol {
             (words[1] == "TCP6") == (source.protocol == .inet6), source.protocol == destination.protocol
         else { throw .malformed }
         buffer.moveReaderIndex(forwardBy: length)
-        return .header(ProxiedAddresses(source: source, destination: destination))
+        return .header(ProxiedAddresses(source: source, destination: destination), isSecure: false)
     }
 
     private static func port(_ word: Substring) -> Int? {
@@ -97,16 +99,40 @@ package enum ProxyProtocol {
         let family = view[start + 13]
         let body = Array(view[(start + 16)..<(start + 16 + length)])
         var addresses: ProxiedAddresses?
+        var isSecure = false
         if command == 1 {
             switch family {
-            case 0x11: addresses = try ends(body, size: 4)
-            case 0x21: addresses = try ends(body, size: 16)
+            case 0x11:
+                addresses = try ends(body, size: 4)
+                isSecure = try hasClientTLS(body.dropFirst(12))
+            case 0x21:
+                addresses = try ends(body, size: 16)
+                isSecure = try hasClientTLS(body.dropFirst(36))
             case 0x00, 0x31, 0x12, 0x22, 0x32: addresses = nil
             default: throw .malformed
             }
         }
         buffer.moveReaderIndex(forwardBy: 16 + length)
-        return .header(addresses)
+        return .header(addresses, isSecure: isSecure)
+    }
+
+    /// Section 2.2: the type of a TLV about the client's TLS, and the bits in its first byte.
+    private static let tlsType: UInt8 = 0x20
+    private static let clientTLS: UInt8 = 0x01
+    private static let clientCertificate: UInt8 = 0x02 | 0x04
+
+    /// Whether the type-length-values behind the addresses say that the client is connected by TLS.
+    private static func hasClientTLS(_ values: ArraySlice<UInt8>) throws(ProxyProtocolError) -> Bool {
+        var (rest, isSecure) = (values, false)
+        while !rest.isEmpty {
+            guard rest.count >= 3 else { throw .malformed }
+            let start = rest.startIndex
+            let length = Int(rest[start + 1]) << 8 | Int(rest[start + 2])
+            guard rest.count >= 3 + length else { throw .malformed }
+            if rest[start] == tlsType, length >= 5, rest[start + 3] & clientTLS != 0 { isSecure = true }
+            rest = rest.dropFirst(3 + length)
+        }
+        return isSecure
     }
 
     private static func ends(_ body: [UInt8], size: Int) throws(ProxyProtocolError) -> ProxiedAddresses {
@@ -121,10 +147,14 @@ package enum ProxyProtocol {
     }
 
     /// The header for a connection. It has no addresses if they are nil or not of one IP family.
-    package static func header(_ version: Version, _ addresses: ProxiedAddresses?) -> ByteBuffer {
+    ///
+    /// - Parameter security: the client's TLS, which only version 2 can express, and only beside addresses.
+    package static func header(
+        _ version: Version, _ addresses: ProxiedAddresses?, security: ClientSecurity? = nil
+    ) -> ByteBuffer {
         switch version {
         case .v1: v1Header(addresses)
-        case .v2: v2Header(addresses)
+        case .v2: v2Header(addresses, security)
         }
     }
 
@@ -135,7 +165,7 @@ package enum ProxyProtocol {
         return ByteBuffer(string: "PROXY \(family) \(from) \(to) \(source.port ?? 0) \(destination.port ?? 0)\r\n")
     }
 
-    private static func v2Header(_ addresses: ProxiedAddresses?) -> ByteBuffer {
+    private static func v2Header(_ addresses: ProxiedAddresses?, _ security: ClientSecurity?) -> ByteBuffer {
         var buffer = ByteBuffer(bytes: signature)
         guard let (source, destination) = usable(addresses) else {
             buffer.writeBytes([0x20, 0x00, 0x00, 0x00])
@@ -144,11 +174,18 @@ package enum ProxyProtocol {
         let from = packed(source)
         let to = packed(destination)
         buffer.writeBytes([0x21, from.count == 4 ? 0x11 : 0x21])
-        buffer.writeInteger(UInt16(2 * from.count + 4))
+        let values = security.map(tlsValue) ?? []
+        buffer.writeInteger(UInt16(2 * from.count + 4 + values.count))
         buffer.writeBytes(from + to)
         buffer.writeInteger(UInt16(truncatingIfNeeded: source.port ?? 0))
         buffer.writeInteger(UInt16(truncatingIfNeeded: destination.port ?? 0))
+        buffer.writeBytes(values)
         return buffer
+    }
+
+    /// The TLV about a client by TLS. Who has signed its certificate was not verified: `verify` is not zero.
+    private static func tlsValue(_ security: ClientSecurity) -> [UInt8] {
+        [tlsType, 0, 5, clientTLS | (security.fingerprint == nil ? 0 : clientCertificate), 0, 0, 0, 1]
     }
 
     private static func usable(_ addresses: ProxiedAddresses?) -> (SocketAddress, SocketAddress)? {

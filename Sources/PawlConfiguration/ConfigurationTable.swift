@@ -84,6 +84,14 @@ extension ConfigurationKey {
         reason: "A PEM file with the private key of the certificate. It is read at the start and on reload."
     ) { optional($0.tls?.key) }
 
+    static let clientCertificates = ConfigurationKey(
+        "tls.client_certificates", choice(PawlConfiguration.ClientCertificates.self), standard: .one("ignore"),
+        reason: "Whether IRC clients are asked for a certificate on ircs://, wss:// and after STARTTLS (`ask`). "
+            + "Clients without one connect as before. Whoever has signed a certificate, its SHA-256 fingerprint is "
+            + "announced to the backend by WEBIRC, for CertFP and SASL EXTERNAL. By default nobody is asked, because "
+            + "few servers take the fingerprint and browsers show a dialog."
+    ) { one($0.clientCertificates.rawValue) }
+
     static let starttls = ConfigurationKey(
         "starttls", choice(PawlConfiguration.StartTLS.self), standard: .one("hide"),
         reason: "TLS that begins with the backend's STARTTLS ends at the backend, so the gateway could not read the "
@@ -123,8 +131,8 @@ extension ConfigurationKey {
     ) { many($0.webSocketOrigins) }
 
     private static let front = [
-        listen, webSocketOrigins, tlsCertificate, tlsKey, starttls, acceptProxyProtocol, acceptPassword,
-        acceptPasswordFile, acceptTrusted,
+        listen, webSocketOrigins, tlsCertificate, tlsKey, clientCertificates, starttls, acceptProxyProtocol,
+        acceptPassword, acceptPasswordFile, acceptTrusted,
     ]
 }
 
@@ -187,13 +195,15 @@ extension ConfigurationKey {
         "upstream.proxy_protocol", choice(PawlConfiguration.Upstream.ProxyProtocol.self), standard: .one("none"),
         example: .one("v2"),
         reason: "Announces each client's address to the backend in a PROXY header. A backend that does not expect the "
-            + "header drops the connection. With `ircs://` the header goes inside TLS, as InspIRCd expects it."
+            + "header drops the connection. With `ircs://` the header goes inside TLS, as InspIRCd expects it. Version 2 "
+            + "also says which clients of an IRC gateway use TLS."
     ) { one($0.upstream.proxyProtocol.rawValue) }
 
     static let upstreamPassword = ConfigurationKey(
         "upstream.webirc_password", .secret, standard: .one(""), example: .one("correct-horse"),
-        reason: "Announces each client's address to the backend by WEBIRC. Without WEBIRC or PROXY, all clients have "
-            + "the gateway's address and share its bans and its limits."
+        reason: "Announces each client's address to the backend by WEBIRC, whether it uses TLS (`secure`), and the "
+            + "fingerprint of its certificate (`certfp-sha-256`). Without WEBIRC or PROXY, all clients have the "
+            + "gateway's address and share its bans and its limits."
     ) { secret($0.upstream.webircPassword) }
 
     static let upstreamPasswordFile = ConfigurationKey(

@@ -24,6 +24,7 @@ extension PawlConfiguration {
         self.webSocketOrigins = reading.many(.webSocketOrigins, TextParsers.origin)
         let certificate = reading.optional(.tlsCertificate, TextParsers.path)
         let key = reading.optional(.tlsKey, TextParsers.path)
+        self.clientCertificates = reading.choice(.clientCertificates)
         self.starttls = reading.choice(.starttls)
         self.accept = Accept(
             proxyProtocol: reading.flag(.acceptProxyProtocol),
@@ -63,6 +64,7 @@ extension PawlConfiguration {
         if let certificate, let key { self.tls = Identity(certificate: certificate, key: key) }
 
         self.checkIdentity(&reading, certificate: certificate, key: key)
+        self.checkClientCertificates(&reading)
         self.checkAddresses(&reading)
         self.checkChat(&reading)
         self.checkSocket(&reading)
@@ -187,6 +189,19 @@ extension PawlConfiguration {
                 reading.conflict("`terminate` in \(reading.place(of: .starttls)) needs `tls.certificate` and `tls.key`")
             }
         case (_?, _?): break
+        }
+    }
+
+    /// A fingerprint that cannot reach the backend would only make clients believe that it does.
+    private func checkClientCertificates(_ reading: inout ConfigurationReading) {
+        guard self.clientCertificates == .ask, reading.isSound(.upstreamURL, .tlsCertificate, .tlsKey) else { return }
+        let place = "`ask` in \(reading.place(of: .clientCertificates))"
+        if self.tls == nil { reading.conflict("\(place) needs `tls.certificate` and `tls.key`") }
+        if self.upstream.url.scheme.chat.usesMapping {
+            reading.conflict("\(place) has no use in front of `\(self.upstream.url)`: it is for IRC")
+        } else if self.upstream.webircPassword == nil {
+            reading.conflict(
+                "\(place) needs `upstream.webirc_password`: the backend learns fingerprints by WEBIRC only")
         }
     }
 

@@ -29,6 +29,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var commands: CommandTexts
     /// The certificate for clients, or `nil` if none is configured.
     package var tls: Identity?
+    /// Whether clients are asked for certificates.
+    package var clientCertificates: ClientCertificates
     /// How the gateway handles the backend's STARTTLS.
     package var starttls: StartTLS
     /// Whether clients' addresses may be announced with PROXY or WEBIRC.
@@ -76,6 +78,14 @@ extension PawlConfiguration {
         case hide
         /// The gateway answers it with its own certificate.
         case terminate
+    }
+
+    /// Whether clients are asked for certificates.
+    package enum ClientCertificates: String, Sendable, CaseIterable {
+        /// No client is asked.
+        case ignore
+        /// Each client is asked, and may have none.
+        case ask
     }
 
     /// The certificate and private key of the downstream side.

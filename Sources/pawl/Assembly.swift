@@ -183,6 +183,7 @@ enum Assembly {
         var options = DownstreamOptions(
             listeners: listeners, tls: try serverTLS(configuration),
             connectionLimit: configuration.limits.connections)
+        options.asksForCertificates = configuration.clientCertificates == .ask
         options.acceptsProxyProtocol = configuration.accept.proxyProtocol
         options.webIRCPassword = configuration.accept.webircPassword?.value
         options.webOrigins = WebOrigins(configuration.webSocketOrigins)
@@ -203,6 +204,11 @@ enum Assembly {
             let key = try NIOSSLPrivateKey(file: identity.key, format: .pem)
             var tls = TLSConfiguration.makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key))
             tls.applicationProtocols = front(of: configuration).tlsProtocols
+            if configuration.clientCertificates == .ask {
+                // No authority counts: the handler accepts every certificate for its fingerprint.
+                tls.certificateVerification = .optionalVerification
+                tls.trustRoots = .certificates([])
+            }
             return try NIOSSLContext(configuration: tls)
         } catch {
             throw AdminFailure(

@@ -88,6 +88,18 @@ import Testing
         #expect(other.read.last?.contains("sts=port=7000,duration=1") == true)
     }
 
+    /// If the backend learns of clients' certificates, their logins by EXTERNAL reach it.
+    @Test(arguments: [Policy.observe, .hosted]) func externalIsShownWhereItIsTrue(_ policy: Policy) throws {
+        let world = try World(policy, offers: SimulatedBackend.modern) { $0.visibility.hidesExternal = false }
+        let client = world.open()
+        world.send(client, "CAP LS 302")
+        #expect(client.read.last?.contains("sasl=PLAIN,EXTERNAL") == true)
+        world.send(client, "CAP REQ :sasl")
+        world.send(client, "AUTHENTICATE EXTERNAL")
+        #expect(world.canary.contains("AUTHENTICATE EXTERNAL"))
+        #expect(!client.read.contains { $0.contains(" 904 ") })
+    }
+
     @Test func aClientAskingForEverythingIsBelievedNothing() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let names = SimulatedBackend.modern.map { $0.prefix { $0 != "=" } }.filter { $0 != "tls" && $0 != "sts" }

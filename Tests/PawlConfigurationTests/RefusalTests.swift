@@ -230,6 +230,22 @@ struct RefusalTests {
             "`ircs://[::]:6697` in `listen` in FILE line 1 needs "
                 + "`tls.certificate` and `tls.key`"),
         Case("starttls: terminate", "`terminate` in `starttls` in FILE line 1 needs `tls.certificate` and `tls.key`"),
+        Case(
+            "tls: {client_certificates: ask}\nupstream: {webirc_password: p}",
+            "`ask` in `tls.client_certificates` in FILE line 1 needs `tls.certificate` and `tls.key`"),
+        Case(
+            "tls: {certificate: /c, key: /k, client_certificates: ask}",
+            "`ask` in `tls.client_certificates` in FILE line 1 needs `upstream.webirc_password`: the backend learns "
+                + "fingerprints by WEBIRC only"),
+        Case(
+            """
+            tls: {certificate: /c, key: /k, client_certificates: ask}
+            listen: ["http://127.0.0.1:1"]
+            upstream: {url: "http://127.0.0.1:2"}
+            mapping: /m
+            """,
+            "`ask` in `tls.client_certificates` in FILE line 1 has no use in front of `http://127.0.0.1:2`: it is for "
+                + "IRC"),
         Case("tls: {certificate: /c}", "`tls.certificate` in FILE line 1 needs `tls.key` beside it"),
         Case("tls: {key: /k}", "`tls.key` in FILE line 1 needs `tls.certificate` beside it"),
         Case(

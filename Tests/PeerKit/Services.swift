@@ -119,6 +119,8 @@ package final class Services: Sendable {
         command { service = "NickServ"; name = "REGISTER"; command = "nickserv/register"; }
         module { name = "ns_identify"; }
         command { service = "NickServ"; name = "IDENTIFY"; command = "nickserv/identify"; }
+        module { name = "ns_cert"; max = 5; }
+        command { service = "NickServ"; name = "CERT"; command = "nickserv/cert"; }
         module { name = "ns_logout"; }
         command { service = "NickServ"; name = "LOGOUT"; command = "nickserv/logout"; }
         module { name = "help"; }

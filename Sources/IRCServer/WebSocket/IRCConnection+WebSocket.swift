@@ -19,7 +19,12 @@ extension IRCConnection {
 
     private func webSocketOpened(_ request: HTTPRequestHead) throws {
         isInHandshake = false
-        if proxied == nil { proxied = announcedAddresses(request) }
+        if proxied == nil, let announced = announcedAddresses(request) {
+            proxied = announced
+            // The connection is that of the proxy.
+            let scheme = request.headers[canonicalForm: "x-forwarded-proto"].last?.lowercased()
+            security = scheme == "https" || scheme == "wss" ? ClientSecurity() : nil
+        }
         try downstream.pipeline.syncOperations.addHandler(DownstreamHandler(self))
         try downstream.syncOptions?.setOption(.autoRead, value: false)
         connectUpstream()

@@ -105,7 +105,7 @@ extension IRCFront {
         settings.commandTexts = configuration.commands
         settings.terminatesStartTLS = configuration.starttls == .terminate
         switch role {
-        case .front: break
+        case .front: settings.visibility.hidesExternal = configuration.clientCertificates == .ignore
         case .sidecar:
             // The certificate is the person's own, so that the server sees it as without a sidecar.
             settings.visibility.hidesExternal = configuration.upstream.tls.identity == nil
