@@ -139,6 +139,30 @@ import Vault
         #expect(!front.canary.contains("secret"))
     }
 
+    /// Both have begun a session before the other's first message comes. One of the two sessions is given up, and with it
+    /// would be the key of the room that was sent in it.
+    @Test func theKeyOfARoomIsTakenFromASessionThatIsGivenUp() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        (alice.isStoreSlow, bob.isStoreSlow) = (true, true)
+        alice.send(first, "JOIN #room")
+        bob.send(second, "JOIN #room")
+        front.backend.isStalled = true
+        (alice.isStoreSlow, bob.isStoreSlow) = (false, false)
+        front.settle()
+        alice.send(first, "PRIVMSG #room :secret one")
+        bob.send(second, "PRIVMSG #room :secret two")
+        front.backend.resume()
+        front.settle()
+        #expect(front.backend.seen.count { $0.contains("PRIVMSG #room") } == 2)
+        #expect(texts(second) == ["[e2e] secret one"])
+        #expect(texts(first) == ["[e2e] secret two"])
+        alice.send(first, "PRIVMSG #room :secret three")
+        bob.send(second, "PRIVMSG #room :secret four")
+        #expect(texts(second).last == "[e2e] secret three" && texts(first).last == "[e2e] secret four")
+        #expect(!front.canary.contains("secret"))
+    }
+
     @Test func aMixedRoomIsEndToGateway() {
         let first = alice.connect("alice", account: "alice")
         let second = bob.connect("bob", account: "bob")

@@ -37,18 +37,21 @@ extension IRCParticipants {
             } catch {
                 return .failure(.init(reason: .store))
             }
-            return failed(error, job, envelope, now, &unit)
+            return failed(error, job, envelope, own, now, &unit)
         }
     }
 
     private mutating func failed(
-        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
+        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ own: OwnDevice, _ now: Timestamp,
+        _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         switch error {
         case let crossing as CrossedSessions:
+            let gap = took(crossing, job, envelope, own, &unit)
             return .success(
                 Opened(
-                    body: .noText, sender: .own, gap: 0, protection: .device, event: .crossed(isText: crossing.isText)))
+                    body: .noText, sender: .own, gap: gap, protection: .device,
+                    event: .crossed(isText: crossing.isText)))
         case let error as OpenError:
             guard error.reason == .copy else { return .failure(error) }
             // A copy has the same bytes, source and room. Its seal is not checked again, so these must match.
@@ -61,6 +64,30 @@ extension IRCParticipants {
         case is StoreError: return .failure(.init(reason: .store))
         default: return .failure(.init(reason: .notAuthentic))
         }
+    }
+
+    /// Takes what concerns the keys of rooms from a message in a session that is not kept.
+    ///
+    /// The messages under the key follow at once and are sent once, so they could not be opened if it came again later.
+    /// A copy changes nothing more.
+    ///
+    /// - Returns: how many messages under the sender's earlier keys never came.
+    private mutating func took(
+        _ crossing: CrossedSessions, _ job: OpenJob, _ envelope: Envelope, _ own: OwnDevice, _ unit: inout Unit
+    ) -> Int {
+        guard let body = try? Body(crossing.body), body.kind == .control,
+            let message = try? ControlMessage(body.text),
+            (try? own.owner(of: envelope, from: job.source)) != nil
+        else { return 0 }
+        switch message {
+        case .senderKey(let room, let distribution, let ended):
+            return own.take(
+                distribution, ended: ended, from: envelope.sender, in: room, random: &vault.random, &unit.changes)
+        case .senderKeyWanted(let room): own.forget(reader: envelope.sender, in: room)
+        // The beginning of a session is repeated by the owner of the session that is kept; a person asks again.
+        case .ready, .acknowledge, .adopted, .roomRequest: break
+        }
+        return 0
     }
 
     // MARK: Meeting
