@@ -230,8 +230,9 @@ let package = Package(
                 .target(name: "CJemalloc", condition: .when(platforms: [.linux])), "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
-                "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueAsyncHTTP",
-                "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient",
+                "PawlConfiguration", "PostgresStore", "Protection", "QRCode", "Reports", "RequestQueue",
+                "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort",
+                "TransportsClient",
                 "TransportsService", "Vault", argumentParser, asyncHTTPClient,
                 logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
             ],
@@ -429,7 +430,7 @@ let package = Package(
             "PostgresStoreTests",
             [
                 "PeerKit", "PostgresStore", "QueueConformance", "RequestQueue", "SQLiteStore", "StoreConformance",
-                "StorePort", "TestKit", "TestThreads",
+                "StorePort", "TestKit", "TestThreads", "pawl",
             ]),
         tests(
             "SQLiteStoreTests",

@@ -122,6 +122,7 @@ extension ConfigurationKey {
         case words
         case host
         case variable
+        case database
         case address
         case sentence
         case secret
@@ -161,6 +162,7 @@ extension ConfigurationKey {
             case .words: "a list of names, each of at most 253 bytes without spaces"
             case .host: "a host name"
             case .variable: "the name of an environment variable"
+            case .database: "a URI `postgresql://USER@HOST/DATABASE` without a password"
             case .address: "a loopback address `HOST:PORT`, or an empty text for none"
             case .sentence:
                 "one line of at most \(PawlConfiguration.Refusal.Text.limit) bytes in which "

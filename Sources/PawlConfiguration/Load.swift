@@ -54,6 +54,8 @@ extension PawlConfiguration {
         self.sidecar = Sidecar(marks: reading.choice(.sidecarMarks), require: reading.flag(.sidecarRequire))
         self.data = reading.one(.data, TextParsers.path)
         self.storageKey = StorageKey(&reading, data: self.data)
+        self.store = Store(
+            url: reading.optional(.storeURL, TextParsers.database), pooled: reading.flag(.storePooled))
         self.history = History(retention: reading.days(.historyRetention))
         self.limits = Limits(&reading)
         self.metrics = Metrics(listen: reading.optional(.metricsListen, Address.init(loopback:)))

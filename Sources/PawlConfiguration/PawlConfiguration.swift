@@ -41,6 +41,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var data: String
     /// The location of the key that seals private keys at rest.
     package var storageKey: StorageKey
+    /// The database of the store, if it is not a file in the directory.
+    package var store: Store
     /// Services of the network, which are exempt from the policy.
     package var services: [ServicePattern]
     /// Bots, which are exempt in the same way.
@@ -64,6 +66,16 @@ package struct PawlConfiguration: Sendable, Equatable {
 }
 
 extension PawlConfiguration {
+    /// The database of the store.
+    package struct Store: Sendable, Equatable {
+        /// Its URI; nil if the store is a file in ``data``.
+        package var url: String?
+        /// Whether a pooler in transaction mode may stand between.
+        package var pooled: Bool
+
+        package init(url: String? = nil, pooled: Bool = false) { (self.url, self.pooled) = (url, pooled) }
+    }
+
     /// Where the credential for a waiting write is kept.
     package enum QueueCredentials: String, Sendable, CaseIterable {
         /// In memory, until the process ends.

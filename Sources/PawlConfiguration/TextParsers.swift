@@ -38,6 +38,12 @@ enum TextParsers {
         return text
     }
 
+    /// The URI of a database. The driver reads it: an error of here would show what may hold a password.
+    static func database(_ text: String) throws(Mismatch) -> String {
+        guard !text.isEmpty else { throw Mismatch() }
+        return text
+    }
+
     /// Whether nothing in `text` is a space or a control character.
     static func isVisible(_ text: String) -> Bool {
         text.unicodeScalars.allSatisfy { !$0.properties.isWhitespace && $0.properties.generalCategory != .control }

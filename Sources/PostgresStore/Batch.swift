@@ -58,6 +58,8 @@ struct Batch {
     private(set) var sessions: [SessionID: SessionRow?] = [:]
     /// Sessions that the batch removes and then writes, whatever fence is stored.
     private(set) var replaced: Set<SessionID> = []
+    /// The first fence of each session whose stored fence is not known here: all groups that write it depend on that one.
+    private(set) var firstFences: [SessionID: UInt64] = [:]
     private(set) var devices: [DeviceID: DeviceRow?] = [:]
     private(set) var deliveries: [UInt64: DeliveryRow?] = [:]
     private(set) var contentKeys: [ContentKeyName: ContentKeyRow?] = [:]
@@ -134,7 +136,11 @@ struct Batch {
         switch change {
         case .putSession(let row):
             if let fence = fence(row.id), fence >= row.fence { return false }
-            if case .some(.none) = sessions[row.id] { replaced.insert(row.id) }
+            switch sessions[row.id] {
+            case .some(.none): replaced.insert(row.id)
+            case .none: if reads.fences == nil { firstFences[row.id] = row.fence }
+            case .some(.some): break
+            }
             sessions[row.id] = row
         case .queue(let change): apply(change)
         case .insertDelivery(let row):

@@ -12,6 +12,7 @@ final class Beat: Sendable {
         /// The id that replaces it, from before that is tried until it is known to have succeeded.
         var next: Int64?
         var isTaken = false
+        var whenTaken: (@Sendable () -> Void)?
     }
 
     private let control: Link
@@ -24,8 +25,14 @@ final class Beat: Sendable {
         Thread.detachNewThread { [self] in run() }
     }
 
-    /// Whether another gateway has removed the row of this one.
-    var isTaken: Bool { state.withLock { $0.isTaken } }
+    /// Sets what is called once if another gateway removes the row of this one.
+    func whenTaken(_ body: @escaping @Sendable () -> Void) {
+        let isTaken = state.withLock { state in
+            state.whenTaken = body
+            return state.isTaken
+        }
+        if isTaken { body() }
+    }
 
     /// Removes the gateway's row, so that another one may start at once, and waits for that. The shards keep their epochs.
     func end() { stop.request() }
@@ -59,14 +66,18 @@ final class Beat: Sendable {
     }
 
     private func raise() {
-        state.withLock { state in
+        let taken = state.withLock { (state) -> (@Sendable () -> Void)? in
+            guard !state.isTaken else { return nil }
             let rows = try? control.read(
                 "UPDATE pawl.gateway SET beat = beat + 1 WHERE id = ANY($1::int8[]) RETURNING id",
                 [.numbers([state.gateway, state.next ?? state.gateway])]
             ) { $0.count }
             // A database that does not answer takes nothing from this gateway: another one could not take over either.
-            if rows == 0 { state.isTaken = true }
+            guard rows == 0 else { return nil }
+            state.isTaken = true
+            return state.whenTaken
         }
+        taken?()
     }
 }
 

@@ -123,6 +123,22 @@ struct CommitStatement {
                 "put_session", insert + " WHERE excluded.fence > t.fence RETURNING 1", values(fenced),
                 countsRows: fenced.count)
         }
+        // The row shows only the last fence; that of an earlier group has to be higher than the stored one too.
+        let repeated = fenced.compactMap { row in
+            batch.firstFences[row.id].flatMap { $0 < row.fence ? (id: row.id, fence: $0) : nil }
+        }
+        if !repeated.isEmpty {
+            add(
+                "fenced_session",
+                """
+                SELECT 1 FROM pawl.session AS t JOIN unnest(%, %, %, %) AS n(shard, owner, peer, fence)
+                ON t.owner = n.owner AND t.peer = n.peer AND t.shard = n.shard WHERE t.fence >= n.fence
+                """,
+                [
+                    .numbers(repeated.map { Int64($0.id.shard.number) }), .numbers(repeated.map(\.id.owner.value)),
+                    .numbers(repeated.map(\.id.peer.value)), .numbers(repeated.map(\.fence)),
+                ], countsRows: 0)
+        }
         let replaced = rows.filter { batch.replaced.contains($0.id) }
         write("replaced_session", insert, rows: replaced.count, values(replaced))
         let removed = batch.sessions.compactMap { $1 == nil ? $0 : nil }

@@ -98,7 +98,7 @@ extension PostgresStore {
     /// The first named shard whose epoch in the database is another one; nil if there is none.
     private func lostShard(of epochs: [ShardEpoch]) throws(StoreError) -> Shard? {
         guard !epochs.isEmpty else { return nil }
-        let present = Set(try self.epochs(over: writer))
+        let present = Set(try storedEpochs())
         return epochs.first { !present.contains($0) }?.shard
     }
 

@@ -75,7 +75,10 @@ package final class PostgresStore: Store {
         beat = Beat(joining.control, gateway: joining.gateway)
     }
 
-    deinit { beat.end() }
+    deinit { leave() }
+
+    /// Gives the shards back, so that the next gateway does not wait for a beat. Nothing can be committed afterwards.
+    package func leave() { beat.end() }
 
     /// Commits a change without effect, to find out whether the database accepts it.
     package func probe() {
@@ -86,15 +89,17 @@ package final class PostgresStore: Store {
         }
     }
 
-    /// Whether another gateway has taken over.
-    package var isTaken: Bool { beat.isTaken }
+    /// Sets what is called once, on any thread, if another gateway takes over.
+    package func whenTaken(_ body: @escaping @Sendable () -> Void) { beat.whenTaken(body) }
 
     // MARK: Ownership
 
-    package func epochs() throws(StoreError) -> [ShardEpoch] { try epochs(over: reader) }
+    /// The epochs by which this process owns the shards, which are the present ones until another gateway takes over.
+    package func epochs() throws(StoreError) -> [ShardEpoch] { state.withLock { $0.epochs } }
 
-    func epochs(over link: Link) throws(StoreError) -> [ShardEpoch] {
-        try link.read("SELECT id, epoch FROM pawl.shard ORDER BY id") { rows in
+    /// The epochs in the database.
+    func storedEpochs() throws(StoreError) -> [ShardEpoch] {
+        try writer.read("SELECT id, epoch FROM pawl.shard ORDER BY id") { rows in
             rows.map { ShardEpoch(Shard(UInt8(clamping: $0.number(0))), $0.identifier(1)) }
         }
     }

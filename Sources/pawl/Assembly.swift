@@ -9,6 +9,7 @@ import NIOPosix
 import NIOSSL
 import NIOSupport
 import PawlConfiguration
+import PostgresStore
 import Protection
 import Reports
 import RequestQueue
@@ -38,7 +39,8 @@ enum Assembly {
         reload: @escaping @Sendable () throws -> PawlConfiguration,
         requestStop: @escaping @Sendable () -> Void
     ) throws -> Assembled {
-        let store = try openStore(configuration)
+        let opened = try openStore(configuration, role)
+        let store = opened.store
         let network = try RoleRecord.check(
             role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
         let (policies, source) = try policyTable(configuration, role, store)
@@ -46,18 +48,20 @@ enum Assembly {
         let endpoints = Shared(try Endpoints(configuration))
         let parts = FrontParts(
             configuration: configuration, network: network.name, store: store,
-            sealer: StorageSealer(key: store.key.withBytes { $0 }), tables: tables,
+            sealer: StorageSealer(key: opened.key.withBytes { $0 }), tables: tables,
             group: MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount), logger: logger,
             downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } },
             failed: { failure, changes in
                 // The store's health is reported once; this is about one batch.
                 logger.debug("the store did not take a batch: \(failure.message)")
                 tables.tally.giveBack(changes)
+                if case .epochLost = failure { stopTaken(logger, requestStop) }
             })
         let (roleParts, front, server) = try Self.front(role, parts)
         let group = parts.group
         let stateChanges = StateChanges()
-        store.health.watch { problem in
+        opened.whenTaken { stopTaken(logger, requestStop) }
+        opened.health.watch { problem in
             stateChanges.signal()
             if let problem {
                 logger.error("the store fails, and messages that have to be stored are refused: \(problem)")
@@ -67,9 +71,9 @@ enum Assembly {
         }
         let gateway = Gateway(
             parts: roleParts, tables: tables, store: store, front: front, server: server,
-            health: store.health, stateChanges: stateChanges, probeStore: { store.probe() }, logger: logger,
+            health: opened.health, stateChanges: stateChanges, probeStore: opened.probe, logger: logger,
             configuration: configuration, policySource: source,
-            writeBackup: { try Backup.write(store, to: $0) },
+            writeBackup: opened.writeBackup,
             readAgain: {
                 let new = try reload()
                 let changed = try Endpoints(new)
@@ -77,12 +81,17 @@ enum Assembly {
             }, requestStop: requestStop)
         return Assembled(
             gateway: gateway, configuration: configuration, group: group,
-            completeStore: { store.moveLog() },
-            notices: [network.notice, takeoverNotice(store), upgradeNotice(store)].compactMap { $0 })
+            completeStore: opened.complete, notices: [network.notice].compactMap { $0 } + opened.notices)
+    }
+
+    /// Ends a gateway whose database another one has taken over: it cannot store anything any more.
+    private static func stopTaken(_ logger: Logger, _ requestStop: @Sendable () -> Void) {
+        logger.critical("Another gateway has taken over the database of the store. This gateway ends.")
+        requestStop()
     }
 
     /// The notice of a start that has moved the queue of an earlier version into the store; nil for other starts.
-    private static func takeoverNotice(_ store: SQLiteStore) -> String? {
+    fileprivate static func takeoverNotice(_ store: SQLiteStore) -> String? {
         store.takenOver.map { count in
             "The queue of an earlier version is in the store now: \(count) \(count == 1 ? "request" : "requests"), finished "
                 + "ones included. Its file queue.sqlite was removed."
@@ -90,7 +99,7 @@ enum Assembly {
     }
 
     /// The notice of the start that has given the rows of an earlier version's store their authentication codes.
-    private static func upgradeNotice(_ store: SQLiteStore) -> String? {
+    fileprivate static func upgradeNotice(_ store: SQLiteStore) -> String? {
         guard store.hasAddedCodes else { return nil }
         return "The store of an earlier version was upgraded: its policies, latches, devices and records have "
             + "authentication codes now, made from what was in it. An earlier version of pawl refuses it from now on."
@@ -140,10 +149,31 @@ enum Assembly {
     // MARK: Store
 
     /// Opens the store with its key. The first start creates both.
-    static func openStore(_ configuration: PawlConfiguration) throws -> SQLiteStore {
-        try SQLiteStore.open(
-            directory: configuration.data, key: keySource(configuration.storageKey),
-            limits: StoreLimits(evidence: configuration.limits.evidenceRows))
+    private static func openStore(_ configuration: PawlConfiguration, _ role: Role) throws -> OpenedStore {
+        let limits = StoreLimits(evidence: configuration.limits.evidenceRows)
+        let key = keySource(configuration.storageKey)
+        guard let address = try databaseAddress(configuration) else {
+            return OpenedStore(try SQLiteStore.open(directory: configuration.data, key: key, limits: limits))
+        }
+        guard case .front = role else {
+            throw AdminFailure(
+                .configurationRefused,
+                "A sidecar keeps one person's keys in a file of its own, and store.url names a database. Remove store.url."
+            )
+        }
+        return OpenedStore(try PostgresStore.open(address, directory: configuration.data, key: key, limits: limits))
+    }
+
+    /// The database of the store; nil if the store is a file.
+    ///
+    /// - Throws: ``AdminFailure``, which does not show the address: it may hold a password.
+    private static func databaseAddress(_ configuration: PawlConfiguration) throws(AdminFailure) -> StoreAddress? {
+        guard let url = configuration.store.url else { return nil }
+        do throws(StoreError) {
+            return try StoreAddress(url, isPooled: configuration.store.pooled)
+        } catch {
+            throw AdminFailure(error)
+        }
     }
 
     static func keySource(_ key: PawlConfiguration.StorageKey) -> StorageKey.Source {
@@ -155,7 +185,7 @@ enum Assembly {
 
     /// Returns the policies in force. A policy that an operator has set overrides the configuration.
     private static func policyTable(
-        _ configuration: PawlConfiguration, _ role: Role, _ store: SQLiteStore
+        _ configuration: PawlConfiguration, _ role: Role, _ store: any Store
     ) throws -> (PolicyTable, String) {
         let configured = role.policy(configuration)
         var snapshot = PolicySnapshot(everyone: configured)
@@ -273,6 +303,7 @@ enum Assembly {
     static func checkFiles(_ configuration: PawlConfiguration) throws {
         _ = try serverTLS(configuration)
         _ = try upstream(configuration)
+        _ = try databaseAddress(configuration)
         try front(of: configuration).checkFiles(configuration)
     }
 
@@ -296,4 +327,42 @@ enum Assembly {
 extension Duration {
     /// Whole milliseconds.
     var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
+}
+
+/// The store that a configuration names, open: a file, or a database.
+private struct OpenedStore {
+    let store: any Store
+    let key: StorageKey
+    let health: StoreHealth
+    /// Finds out whether a store that has failed works again.
+    let probe: @Sendable () -> Void
+    let writeBackup: @Sendable (String) throws -> Void
+    /// What is due after the last commit.
+    let complete: @Sendable () -> Void
+    /// Sets what is called if another gateway takes over.
+    let whenTaken: (@escaping @Sendable () -> Void) -> Void
+    let notices: [String]
+
+    init(_ file: SQLiteStore) {
+        (store, key, health) = (file, file.key, file.health)
+        probe = { file.probe() }
+        writeBackup = { try Backup.write(file, to: $0) }
+        complete = { file.moveLog() }
+        whenTaken = { _ in }
+        notices = [Assembly.takeoverNotice(file), Assembly.upgradeNotice(file)].compactMap { $0 }
+    }
+
+    init(_ database: PostgresStore) {
+        (store, key, health) = (database, database.key, database.health)
+        probe = { database.probe() }
+        writeBackup = { _ in
+            throw AdminFailure(
+                .storeInDatabase,
+                "The store is in a database. Back that up with its own tools (pg_dump or a base backup), and the storage "
+                    + "key apart from it.")
+        }
+        complete = { database.leave() }
+        whenTaken = { database.whenTaken($0) }
+        notices = []
+    }
 }

@@ -34,7 +34,8 @@ struct ChangeTests {
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
                 "listen", "upstream.url", "upstream.network", "upstream.earlier_networks", "queue.credentials",
                 "queue.request_age", "push.url", "push.secret_file", "push.ca", "data",
-                "storage_key.file", "storage_key.environment", "history.retention", "limits.message_fragments",
+                "storage_key.file", "storage_key.environment", "store.url", "store.pooled", "history.retention",
+                "limits.message_fragments",
                 "limits.pending_requests_per_account",
                 "limits.request_age", "limits.evidence_rows", "limits.compress_above", "metrics.listen",
                 "admin.socket", "log.level", "log.format",

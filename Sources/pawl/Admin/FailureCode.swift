@@ -59,6 +59,7 @@ enum FailureCode: String, CaseIterable, Sendable {
     // Files and directories
     case relativePath = "relative-path"
     case noStore = "no-store"
+    case storeInDatabase = "store-in-database"
     case noQueueFile = "no-queue-file"
     case sampleUnreadable = "sample-unreadable"
     case configurationRefused = "configuration-refused"
