@@ -65,6 +65,8 @@ import Testing
         private let device: PawlProcess
         private let sidecars: SidecarLab
         let sidecar: PawlProcess
+        /// The contact card of bob, who has the other sidecar.
+        let card: String
         private var people: [IRCClient] = []
         private var logins = 0
         /// The process before which alice's requests were made.
@@ -97,6 +99,8 @@ import Testing
             let other = try sidecars.sidecar()
             let (alice, bob) = (try sidecars.client(sidecar, "alice"), try sidecars.client(other, "bob"))
             try SidecarTests.exchangeKeys(alice, bob)
+            let screen = try other.admin(["sidecar", "verify", "alice", "--plain"]).stdout
+            card = screen.split(separator: "\n").first { $0.hasPrefix("pawl:contact?") }.map(String.init) ?? "none"
             for person in [alice, bob] {
                 person.send("JOIN #den")
                 try person.expect("366")
@@ -167,6 +171,7 @@ import Testing
         if command.begins("install") { text = text.replacing(/\s-[og] pawl/, with: "") }
         text = text.replacing(/([ >])\/(var|etc|usr)\//) { "\($0.output.1)\(place.scratch.path)/\($0.output.2)/" }
         text = text.replacing("--data DIR", with: "--data \(place.data)").replacing(" [DEVICE]", with: "")
+            .replacing("pawl:contact?...", with: place.card)
         // The account with a device of her own.
         if command.begins("pawl devices") { text = text.replacing("alice", with: "carol") }
         if text.contains(/\bID\b/) { text = text.replacing(/\bID(\.\.\.)?/, with: try place.id(for: text)) }
