@@ -51,7 +51,7 @@ final class Connection: @unchecked Sendable {
     /// - Parameters:
     ///   - name: by which the server lists the connection.
     ///   - timeout: in milliseconds.
-    /// - Throws: ``StoreError/unavailable(_:)``, or `unusable` settings by their own words.
+    /// - Throws: ``StoreError/unavailable(_:)``, with the remedy.
     init(_ address: StoreAddress, name: String, timeout: Int) throws(StoreError) {
         let settings = address.settings(name: name)
         let keywords = settings.map { strdup($0.0) }
