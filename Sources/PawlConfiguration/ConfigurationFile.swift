@@ -18,11 +18,13 @@ struct ConfigurationFile {
     private(set) var faulty: Set<String> = []
     private(set) var problems: [ConfigurationError.Problem] = []
 
-    init(path: String) throws(ConfigurationError) {
+    /// - Parameter network: of a file with several networks, the one whose keys are read over the common ones; nil if
+    ///   there are no networks.
+    init(path: String, network: String? = nil) throws(ConfigurationError) {
         self.path = path
         switch try YAMLFile.root(path: path, called: "configuration") {
         case .none: break
-        case .mapping(let mapping)?: self.walk(mapping, below: "")
+        case .mapping(let mapping)?: self.walk(mapping, below: "", network: network)
         case .some(let node) where Self.isNull(node): break
         case .some(let node):
             throw ConfigurationError(
@@ -36,8 +38,9 @@ struct ConfigurationFile {
 // MARK: - The tree
 
 extension ConfigurationFile {
-    private mutating func walk(_ mapping: Node.Mapping, below prefix: String) {
+    private mutating func walk(_ mapping: Node.Mapping, below prefix: String, network: String? = nil) {
         var seen: Set<String> = []
+        var own: Node.Mapping?
         for (keyNode, value) in mapping {
             let line = keyNode.mark?.line ?? 1
             guard let key = keyNode.scalar else {
@@ -55,6 +58,11 @@ extension ConfigurationFile {
                         + "line \(line)")
                 continue
             }
+            if let network, name == SidecarNetworks.key {
+                let found = value.mapping?.first { $0.key.scalar?.string == network }
+                if let keys = found?.value.mapping { own = keys }
+                continue
+            }
             // A key with a dot in it is not the nested key of the same name.
             if !key.string.contains("."), ConfigurationKey.branches.contains(name) {
                 self.section(name, value, line)
@@ -63,6 +71,16 @@ extension ConfigurationFile {
             } else {
                 self.unknown(name, line)
             }
+        }
+        guard let network, let own else { return }
+        // From here on keys of the network replace the common ones.
+        let common = self.entries["data"]
+        self.entries["data"] = nil
+        self.walk(own, below: "")
+        // The keys of each network are in a directory of their own.
+        if self.entries["data"] == nil, let common, case .one(let directory) = common.text {
+            let text = SidecarNetworks.directory(of: network, in: directory)
+            self.entries["data"] = Entry(text: .one(text), line: common.line)
         }
     }
 

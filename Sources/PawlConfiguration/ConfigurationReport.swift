@@ -24,11 +24,11 @@ package struct ConfigurationReport: Sendable {
     /// Reads the configuration of a gateway; the parameters are those of
     /// ``PawlConfiguration/load(file:environment:overrides:protocols:)``.
     package init(
-        file: String? = nil, environment: [String: String] = [:],
+        file: String? = nil, network: String? = nil, environment: [String: String] = [:],
         overrides: PawlConfiguration.Overrides = PawlConfiguration.Overrides(), protocols: [ChatProtocol]
     ) throws(ConfigurationError) {
         var content: ConfigurationFile?
-        if let file { content = try ConfigurationFile(path: file) }
+        if let file { content = try ConfigurationFile(path: file, network: network) }
         var reading = ConfigurationReading(file: content, environment: environment, overrides: overrides)
         let configuration = PawlConfiguration(&reading, environment: environment, protocols: protocols)
         guard reading.problems.isEmpty else { throw ConfigurationError(problems: reading.problems) }

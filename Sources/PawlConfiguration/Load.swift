@@ -5,15 +5,17 @@ extension PawlConfiguration {
     ///
     /// - Parameters:
     ///   - file: the YAML file, or `nil` for none.
+    ///   - network: of a file for several networks, the one that is read; see ``SidecarNetworks``.
     ///   - environment: the environment of the process; only variables that begin with `PAWL_` are read.
     ///   - overrides: the values from the command line.
     ///   - protocols: the chat protocols that URLs may name.
     package static func load(
-        file: String? = nil, environment: [String: String] = [:], overrides: Overrides = Overrides(),
-        protocols: [ChatProtocol]
+        file: String? = nil, network: String? = nil, environment: [String: String] = [:],
+        overrides: Overrides = Overrides(), protocols: [ChatProtocol]
     ) throws(ConfigurationError) -> PawlConfiguration {
-        try ConfigurationReport(file: file, environment: environment, overrides: overrides, protocols: protocols)
-            .configuration
+        try ConfigurationReport(
+            file: file, network: network, environment: environment, overrides: overrides, protocols: protocols
+        ).configuration
     }
 
     /// Takes all values from a reading. The result is valid only if the reading has no problems afterwards.

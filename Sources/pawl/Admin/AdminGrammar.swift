@@ -2,6 +2,7 @@
 
 import ArgumentParser
 import Foundation
+import PawlConfiguration
 import StorePort
 
 /// A command that a running gateway executes.
@@ -24,6 +25,9 @@ struct CommonOptions: ParsableArguments {
 
     @Option(name: .long, help: "The control socket, if it is not DIR/pawl.sock.")
     var socket: String?
+
+    @Option(name: .long, help: "Of a sidecar with several networks: the name of one in its configuration file.")
+    var network: String?
 
     @Flag(name: .long, help: "Print JSON for scripts.")
     var json = false
@@ -54,7 +58,10 @@ struct CommonOptions: ParsableArguments {
         return (environment["XDG_DATA_HOME"] ?? home + "/.local/share") + "/pawl"
     }
 
-    var socketPath: String { socket ?? data + "/pawl.sock" }
+    var socketPath: String {
+        let directory = network.map { SidecarNetworks.directory(of: $0, in: data) } ?? data
+        return socket ?? directory + "/pawl.sock"
+    }
 }
 
 /// The commands that a gateway executes.

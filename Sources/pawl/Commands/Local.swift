@@ -59,6 +59,7 @@ struct Config: AsyncParsableCommand {
             do {
                 let trials = try samples.trials()
                 if !samples.json, let trials { print(trials.text) }
+                if let file, samples.mapping == nil, try checksNetworks(of: file) { return }
                 let report = try file.map { file in
                     let report = try ConfigurationReport(
                         file: file, environment: ProcessInfo.processInfo.environment, overrides: .init(),
@@ -75,6 +76,34 @@ struct Config: AsyncParsableCommand {
             } catch let error where error is ConfigurationError || error is AdminFailure {
                 throw Failures.write(error, exit: ExitStatus.configuration)
             }
+        }
+
+        /// A network of a sidecar's file for several.
+        private struct Network: Encodable {
+            var network: String
+            var configuration: ConfigurationReport
+        }
+
+        /// Checks each network of a sidecar's file, and prints the reports.
+        ///
+        /// - Returns: whether the file has several networks.
+        private func checksNetworks(of file: String) throws -> Bool {
+            let names = try SidecarNetworks.names(in: file)
+            guard !names.isEmpty else { return false }
+            let reports = try names.map { name in
+                let report = try ConfigurationReport(
+                    file: file, network: name, environment: ProcessInfo.processInfo.environment, overrides: .init(),
+                    protocols: Assembly.protocols)
+                try Assembly.checkFiles(report.configuration)
+                return Network(network: name, configuration: report)
+            }
+            try SidecarNetworks.check(reports.map { ($0.network, $0.configuration.configuration) })
+            if samples.json {
+                print(try AdminAnswer.json(reports).out)
+            } else {
+                print(reports.map { "Network \($0.network)\n\($0.configuration)" }.joined(separator: "\n\n"))
+            }
+            return true
         }
 
         /// Both reports, if a configuration and a mapping are checked at once.

@@ -48,15 +48,37 @@ struct SidecarCommand: AsyncParsableCommand {
         var logFormat: String?
 
         func run() async throws {
-            var running = Running(role: .sidecar, load: load)
+            var running = Running(role: .sidecar, sources: sources)
             if let logFormat { running.logFormat = logFormat }
             try await running.run()
         }
 
-        @Sendable private func load() throws -> PawlConfiguration {
+        /// The networks of the configuration file; one without a name if it has none.
+        @Sendable private func sources() throws -> [Running.Source] {
+            let names = try config.map { try SidecarNetworks.names(in: $0) } ?? []
+            guard !names.isEmpty else { return [Running.Source(network: nil) { try load(nil) }] }
+            let single = [
+                ("--listen", !listen.isEmpty), ("--upstream", upstream != nil), ("--ca", ca != nil),
+                ("--certificate", certificate != nil), ("--key", key != nil),
+            ].filter(\.1).map(\.0)
+            guard single.isEmpty else {
+                throw ConfigurationError(problems: [
+                    .init(
+                        code: .conflict,
+                        message:
+                            "\(single.joined(separator: ", ")) on the command line is for one network, and \(config ?? "") "
+                            + "has \(names.count): \(names.joined(separator: ", "))")
+                ])
+            }
+            return names.map { name in Running.Source(network: name) { try load(name) } }
+        }
+
+        @Sendable private func load(_ network: String?) throws -> PawlConfiguration {
             let environment = ProcessInfo.processInfo.environment
             let own = environment["PAWL_DATA"] ?? CommonOptions.personalData(environment, isRoot: geteuid() == 0)
-            let home = config == nil ? data ?? own : data
+            let home =
+                network.map { name in data.map { SidecarNetworks.directory(of: name, in: $0) } }
+                ?? (config == nil ? data ?? own : data)
             var overrides = PawlConfiguration.Overrides(
                 listen: listen, upstream: upstream, data: home, logLevel: logLevel)
             // Metrics of a person's own machine are not collected.
@@ -73,7 +95,7 @@ struct SidecarCommand: AsyncParsableCommand {
             if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }
             if require { overrides.set("sidecar.require", to: .one("true"), option: "--require") }
             return try PawlConfiguration.load(
-                file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides,
+                file: config, network: network, environment: environment, overrides: overrides,
                 protocols: Assembly.protocols)
         }
     }

@@ -7,27 +7,46 @@ import PawlConfiguration
 import ServiceLifecycle
 import UnixSignals
 
-/// Runs a gateway or a sidecar until it is stopped.
+/// Runs a gateway, or a sidecar for one or more networks, until it is stopped.
 struct Running {
+    /// What one gateway of the process is configured by.
+    struct Source: Sendable {
+        /// The name of the network in the configuration file; nil if there is only one.
+        var network: String?
+        /// Reads the configuration, at the start and for each reload.
+        var load: @Sendable () throws -> PawlConfiguration
+    }
+
     let role: Role
-    /// Reads the configuration, at the start and for each reload.
-    let load: @Sendable () throws -> PawlConfiguration
+    /// Reads what the process consists of; never empty.
+    let sources: @Sendable () throws -> [Source]
     /// The form of the log as an option has it, for failures before the configuration is known; nil if there is none.
     var logFormat: String? = ProcessInfo.processInfo.environment["PAWL_LOG_FORMAT"]
+
+    init(role: Role, load: @escaping @Sendable () throws -> PawlConfiguration) {
+        self.init(role: role) { [Source(network: nil, load: load)] }
+    }
+
+    init(role: Role, sources: @escaping @Sendable () throws -> [Source]) {
+        (self.role, self.sources) = (role, sources)
+    }
 
     func run() async throws {
         CrashReports.keepMemoryOut()
         // A write beyond the limit of file sizes then fails, as on a full disk, and does not kill the process.
         signal(SIGXFSZ, SIG_IGN)
-        let configuration: PawlConfiguration
+        let configured: [(source: Source, configuration: PawlConfiguration)]
         do {
-            configuration = try load()
+            configured = try sources().map { ($0, try $0.load()) }
+            try SidecarNetworks.check(configured.map { ($0.source.network ?? "", $0.configuration) })
         } catch let error as ConfigurationError {
             let format = logFormat.flatMap(PawlConfiguration.Log.Format.init) ?? .text
             throw Self.fail(error, exit: ExitStatus.configuration, format)
         }
-        let format = configuration.log.format
-        let level = Logger.Level(rawValue: configuration.log.level.rawValue) ?? .info
+        // One process has one log.
+        guard let log = configured.first?.configuration.log else { return }
+        let format = log.format
+        let level = Logger.Level(rawValue: log.level.rawValue) ?? .info
         LoggingSystem.bootstrap { label in
             switch format {
             case .json: return JSONLogHandler(level: level)
@@ -38,28 +57,33 @@ struct Running {
             }
         }
         let logger = Logger(label: "pawl")
-        let stop = StopSignal()
-        let assembled: Assembly.Assembled
-        do {
-            assembled = try Assembly.assemble(
-                configuration, as: role, logger: logger, reload: load, requestStop: { stop.send() })
-        } catch {
-            // A wrong mapping is a wrong configuration: starting again does not help.
-            let exit = error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed
-            throw Self.fail(error, exit: exit, format, after: "pawl does not start: ")
+        let stop = StopSignal(count: configured.count)
+        var services: [ServiceGroupConfiguration.ServiceConfiguration] = []
+        for (source, configuration) in configured {
+            // With one network, as before; with several, the first one speaks to the service manager.
+            let manager = services.isEmpty ? ServiceManager() : nil
+            let name = source.network.map { "\($0): " } ?? ""
+            let assembled: Assembly.Assembled
+            do {
+                let logger = source.network.map { Logger(label: "pawl.\($0)") } ?? logger
+                assembled = try Assembly.assemble(
+                    configuration, as: role, logger: logger, reload: source.load, requestStop: { stop.send() })
+            } catch {
+                // A wrong mapping is a wrong configuration: starting again does not help.
+                let exit = error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed
+                throw Self.fail(error, exit: exit, format, after: "pawl does not start: \(name)")
+            }
+            for notice in assembled.notices { Self.announce(name + notice, format) }
+            let service = GatewayService(assembled: assembled, manager: manager) { Self.announce(name + $0, format) }
+            services.append(.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup))
+            services.append(
+                .init(
+                    service: HangupService(gateway: assembled.gateway, manager: manager),
+                    successTerminationBehavior: .ignore))
         }
-        for notice in assembled.notices { Self.announce(notice, format) }
-        let manager = ServiceManager()
-        let service = GatewayService(assembled: assembled, manager: manager) { Self.announce($0, format) }
+        services.append(.init(service: stop, successTerminationBehavior: .gracefullyShutdownGroup))
         let group = ServiceGroup(
-            configuration: .init(
-                services: [
-                    .init(service: service, successTerminationBehavior: .gracefullyShutdownGroup),
-                    .init(
-                        service: HangupService(gateway: assembled.gateway, manager: manager),
-                        successTerminationBehavior: .ignore),
-                    .init(service: stop, successTerminationBehavior: .gracefullyShutdownGroup),
-                ], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
+            configuration: .init(services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
         do {
             try await group.run()
         } catch {
@@ -114,11 +138,20 @@ private struct HangupService: Service {
     }
 }
 
-/// Ends the service group when a command requests it (`pawl drain`).
+/// Ends the service group when a command has requested it (`pawl drain`) of each gateway in the process.
 private final class StopSignal: Service, Sendable {
     private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
+    private let missing: Shared<Int>
 
-    func send() { continuation.finish() }
+    init(count: Int) { missing = Shared(count) }
+
+    func send() {
+        let isLast = missing.withLock { missing in
+            missing -= 1
+            return missing == 0
+        }
+        if isLast { continuation.finish() }
+    }
 
     func run() async throws {
         for await _ in stream.cancelOnGracefulShutdown() {}
