@@ -36,10 +36,13 @@ import Testing
         try process.waitForOutput("two: pawl is ready")
         // The same nick on both, and a peer on each: keys of one network are unknown on the other.
         var people: [IRCClient] = []
+        var peers: [PawlProcess] = []
+        defer { peers.forEach { $0.stop() } }
         for (port, server, peer) in [(one, first, "bob"), (two, second, "carol")] {
             let alice = try IRCClient(port: port.number)
             try alice.register(nick: "alice", caps: nil)
             let other = try PawlProcess(upstream: server.port, Self.options)
+            peers.append(other)
             let friend = try IRCClient(port: other.port)
             try friend.register(nick: peer, caps: nil)
             try SidecarTests.exchangeKeys(alice, friend)
