@@ -79,7 +79,7 @@ package enum SidecarNetworks {
     package static func check(
         _ networks: [(name: String, configuration: PawlConfiguration)]
     ) throws(ConfigurationError) {
-        var listeners: [Address: String] = [:]
+        var listeners: [PawlConfiguration.Address: String] = [:]
         var directories: [String: String] = [:]
         for (name, configuration) in networks {
             for url in configuration.listen where url.port != 0 {

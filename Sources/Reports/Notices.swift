@@ -263,13 +263,12 @@ package enum Notices {
     }
 
     package static let backendUnreachable =
-        "The chat server does not answer. You stay connected: the gateway keeps trying to reach it, and your messages "
-        + "wait."
+        "The chat server does not answer. You stay connected: Pawl keeps trying to reach it, and your messages wait."
     package static let backendBack = "The chat server is back. Your waiting messages are being sent."
     package static let registrationRefused = "the chat server is back, but it does not let you in again."
     package static let loginRefused = "the chat server is back, but your login could not be repeated. Connect again."
     package static let loginNotRepeatable =
-        "The connection to the chat server was lost, and the gateway cannot repeat your kind of login. Connect again."
+        "The connection to the chat server was lost, and Pawl cannot repeat your kind of login. Connect again."
 
     package static func backendLost(target: String) -> String {
         "Perhaps not sent: the connection to the chat server was lost before it confirmed your message to \(target). "
@@ -299,6 +298,11 @@ package enum Notices {
     package static let unreadAtStop =
         "You have written faster than your messages can be sent, and the gateway was stopped before it had read all of "
         + "them. Messages that no notice counts were not sent either."
+
+    /// A text about the gateway in the words of a sidecar.
+    package static func ofSidecar(_ text: String) -> String {
+        text.replacing("The gateway", with: "Your sidecar").replacing("the gateway", with: "your sidecar")
+    }
 
     private static func messages(_ count: Int) -> String { count == 1 ? "1 message" : "\(count) messages" }
 

@@ -24,7 +24,7 @@ extension IRCConnectionMachine {
 
     /// Notifies the client that the gateway is stopping and still sends what waits.
     package func announceStop(_ out: MachineOutput) {
-        if isRegistered { notify(Notices.stopping, out) }
+        if isRegistered { notify(ownWords(Notices.stopping), out) }
     }
 
     /// Notifies the client of unsent messages, by target. Nothing is sent afterwards.
@@ -68,12 +68,19 @@ extension IRCConnectionMachine {
             for target in sidecar.exchange.waitingTargets { counts[target, default: (0, 0, 0)].lost += 1 }
         }
         for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
-            if count.lost > 0 { notify(Notices.notSentAtStop(count.lost, target: target.text), out) }
-            if count.doubtful > 0 { notify(Notices.perhapsSentAtStop(count.doubtful, target: target.text), out) }
-            if count.waiting > 0 { notify(Notices.keptAtStop(count.waiting, target: target.text), out) }
+            func notify(_ count: Int, _ text: (Int, String) -> String) {
+                guard count > 0 else { return }
+                self.notify(ownWords(text(count, target.text)), about: target.text, out)
+            }
+            notify(count.lost, Notices.notSentAtStop)
+            notify(count.doubtful, Notices.perhapsSentAtStop)
+            notify(count.waiting, Notices.keptAtStop)
         }
-        if wasAhead { notify(Notices.unreadAtStop, out) }
+        if wasAhead { notify(ownWords(Notices.unreadAtStop), out) }
     }
+
+    /// A text about the gateway as this program says it of itself.
+    private func ownWords(_ text: String) -> String { role.isSidecar ? Notices.ofSidecar(text) : text }
 
     /// Whether a request is sent after the next start: the backend vouches for both accounts. Always in a sidecar.
     private func survives(_ request: Request) -> Bool {

@@ -11,8 +11,9 @@ import RequestQueue
 extension IRCConnectionMachine {
     // MARK: Notices about a person
 
-    /// Sends a notice about a person; in a sidecar it is shown in the conversation with them.
+    /// Sends a notice about a person or a room; in a sidecar it is shown in that conversation.
     func notify(_ text: String, about nick: String, _ out: MachineOutput) {
+        if role.isSidecar, let name = room(nick)?.name, isMember(of: name) { return notify(text, inRoom: nick, out) }
         deliver(noticeLine(text, about: nick), out)
     }
 
