@@ -21,7 +21,8 @@ import Testing
 
         try alice.send("/msg bob hello in the clear")
         try alice.waitFor("Keys were exchanged with bob")
-        try bob.waitFor("Keys were exchanged with alice")
+        // In the conversation, not in the window of the server.
+        try bob.waitFor("Keys were exchanged with alice", in: .chat("alice"))
         try alice.send("/msg bob canary for weechat")
         try bob.waitFor("[e2e] canary for weechat", in: .chat("alice"))
         try bob.send("/msg alice canary for irssi")
