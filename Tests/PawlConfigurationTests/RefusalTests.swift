@@ -256,7 +256,8 @@ struct RefusalTests {
             "`upstream.tls.key` in FILE line 1 needs `upstream.tls.certificate` beside it"),
         Case(
             "upstream: {url: irc://127.0.0.1:1, tls: {certificate: /c, key: /k}}",
-            "`upstream.tls.certificate` in FILE line 1 has no effect: `irc://127.0.0.1:1` in upstream.url is without TLS"),
+            "`upstream.tls.certificate` in FILE line 1 has no effect: `irc://127.0.0.1:1` in upstream.url is without TLS"
+        ),
         Case(
             "storage_key:\n  file: /k\n  environment: KEY",
             "`storage_key.file` in FILE line 2 and `storage_key.environment` in FILE line 3 exclude each other; "
