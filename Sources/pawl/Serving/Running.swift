@@ -67,7 +67,7 @@ struct Running {
             do {
                 let logger = source.network.map { Logger(label: "pawl.\($0)") } ?? logger
                 assembled = try Assembly.assemble(
-                    configuration, as: role, logger: logger, reload: source.load, requestStop: { stop.send() })
+                    configuration, as: role, logger: logger, reload: source.load, requestStop: stop.sender())
             } catch {
                 // A wrong mapping is a wrong configuration: starting again does not help.
                 let exit = error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed
@@ -145,12 +145,20 @@ private final class StopSignal: Service, Sendable {
 
     init(count: Int) { missing = Shared(count) }
 
-    func send() {
-        let isLast = missing.withLock { missing in
-            missing -= 1
-            return missing == 0
+    /// Returns what one gateway calls to end. Only its first call counts.
+    func sender() -> @Sendable () -> Void {
+        let hasSent = Shared(false)
+        return { [self] in
+            let isFirst = hasSent.withLock { sent in
+                defer { sent = true }
+                return !sent
+            }
+            let isLast = missing.withLock { missing in
+                if isFirst { missing -= 1 }
+                return missing == 0
+            }
+            if isLast { continuation.finish() }
         }
-        if isLast { continuation.finish() }
     }
 
     func run() async throws {
