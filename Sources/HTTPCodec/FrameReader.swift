@@ -1,7 +1,10 @@
 // Reads and writes WebSocket frames, and assembles messages. RFC 6455 section 5.
 //
-// Not NIOWebSocket: its decoder and its aggregator of fragments are handlers of a channel, and check no UTF-8. Here both
-// sides of a relay are pure values, so that the machines are tested without a channel, and each rule has its close code.
+// Not NIOWebSocket: its decoder and its aggregator of fragments are handlers of a channel. Here both sides of a relay are
+// pure values, so that the machines are tested without a channel, and each rule has its close code.
+//
+// A text that is not UTF-8 is read: servers exist that send and take such texts, and where nothing is protected a relay
+// changes no message. `WebSocketMachine` closes with 1007 otherwise.
 
 package import NIOCore
 
@@ -9,7 +12,7 @@ package import NIOCore
 package enum FrameFault: UInt16, Error, Equatable, Sendable {
     /// Wrong masking, reserved bits or opcodes, an oversized or fragmented control frame, or fragments out of order.
     case malformed = 1002
-    /// A text or a close reason that is not UTF-8.
+    /// A close reason that is not UTF-8. Of texts the receiver decides.
     case notText = 1007
     /// A message longer than the limit.
     case tooLong = 1009
@@ -80,7 +83,6 @@ package struct FrameReader: Sendable {
             fragments = (bytes, isText)
             return nil
         }
-        guard !isText || bytes.isUTF8 else { throw .notText }
         return .data(bytes, isText: isText)
     }
 
@@ -130,7 +132,7 @@ package struct FrameReader: Sendable {
 
 extension ByteBuffer {
     /// Whether the bytes are UTF-8.
-    var isUTF8: Bool {
+    package var isUTF8: Bool {
         withUnsafeReadableBytes { bytes in
             bytes.allSatisfy { $0 < 0x80 } || String(validating: bytes, as: UTF8.self) != nil
         }

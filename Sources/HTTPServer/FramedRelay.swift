@@ -192,7 +192,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private static func words(_ fault: FrameFault) -> String {
         switch fault {
         case .malformed: "The gateway does not understand this frame."
-        case .notText: "A text is not valid UTF-8."
+        case .notText: "The reason of a close frame is not valid UTF-8."
         case .tooLong: "The message is too long for the gateway."
         }
     }

@@ -62,7 +62,7 @@ import Testing
             ([0x82, 0x7F, 0, 0, 0, 0, 0, 0, 0, 5], .malformed), ([0x82, 0x7F, 0xFF, 0, 0, 0, 0, 0, 0, 5], .malformed),
             ([0x88, 0x01, 0x03], .malformed), ([0x88, 0x02, 0x03, 0xED], .malformed),
             ([0x88, 0x03, 0x03, 0xE8, 0xFF], .notText),
-            ([0x81, 0x02, 0xC3, 0x28], .notText), ([0x82, 0x7E, 0x03, 0xE9], .tooLong),
+            ([0x82, 0x7E, 0x03, 0xE9], .tooLong),
         ] as [([UInt8], FrameFault)]) func isRefused(_ bytes: [UInt8], _ fault: FrameFault)
     {
         #expect(throws: fault) { try read(bytes) }
@@ -73,6 +73,13 @@ import Testing
         let part: [UInt8] = [0x02, 0x7E, 0x02, 0x58] + [UInt8](repeating: 0, count: 600)
         let more: [UInt8] = [0x80, 0x7E, 0x02, 0x58] + [UInt8](repeating: 0, count: 600)
         #expect(throws: FrameFault.tooLong) { try read(part + more) }
+    }
+
+    /// What receives the messages decides about them.
+    @Test func aTextThatIsNotUTF8IsRead() throws {
+        let text = WebSocketMessage.data(ByteBuffer(bytes: [0xC3, 0x28]), isText: true)
+        #expect(try read([0x81, 0x02, 0xC3, 0x28]) == [text])
+        #expect(try read([0x01, 0x01, 0xC3, 0x80, 0x01, 0x28]) == [text])
     }
 
     @Test func aCharacterMayCrossFragments() throws {

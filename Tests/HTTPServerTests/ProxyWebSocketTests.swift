@@ -161,6 +161,10 @@ import Testing
             #expect(try Self.read(client).opcode == 0x8A)
             for byte in Self.frame(1, Array("slow ä".utf8)) { try client.send([byte]) }
             #expect(try Self.read(client).payload == Array("slow ä".utf8))
+            // Nothing is protected: what texts are made of is for the backend to judge.
+            try client.send(Self.frame(1, [0xC3, 0x28]))
+            let odd = try Self.read(client)
+            #expect(odd.opcode == 0x81 && odd.payload == [0xC3, 0x28])
             // Code and words of the one who closes reach the other.
             try client.send(Self.frame(8, [0x0F, 0xA1] + Array("bye".utf8)))
             let close = try Self.read(client)
@@ -190,7 +194,7 @@ import Testing
 
     @Test(
         arguments: [
-            (frame(1, [0xC3, 0x28]), 1007), (frame(1, [0x61], mask: nil), 1002), (frame(0, [0x61]), 1002),
+            (frame(1, [0x61], mask: nil), 1002), (frame(0, [0x61]), 1002),
             ([0xC1, 0x80, 0, 0, 0, 0], 1002), (frame(3, []), 1002), (frame(8, [0x03]), 1002),
             ([0x82, 0xFF, 0, 0, 0, 0, 0x01, 0, 0, 1, 0, 0, 0, 0], 1009), (frame(8, [0x03, 0xE8, 0xFF]), 1007),
         ] as [([UInt8], Int)]) func aFaultClosesBothSides(_ bytes: [UInt8], _ code: Int) async throws

@@ -376,6 +376,30 @@ import Vault
         #expect(world.environment.tally[.unexpectedEvents] == events.count)
     }
 
+    /// A line of IRC, say, of any bytes. Where something is protected, such a text could be read in two ways.
+    @Test(
+        arguments: [Policy.observe, .opportunistic, .hosted],
+        [(true, true), (true, false), (false, true), (false, false)]
+    ) func textsThatAreNotUTF8(_ policy: Policy, _ message: (isFromClient: Bool, isText: Bool)) throws {
+        let (isFromClient, isText) = message
+        let world = try JSONWorld(policy, mapping: Self.mapping)
+        var machine = WebSocketMachine(
+            environment: world.environment, connection: ConnectionID(9), account: .services("alice"), credential: nil)
+        let bytes = ByteBuffer(bytes: Array("PRIVMSG bob :caf".utf8) + [0xE9])
+        var actions: [WebSocketAction] = []
+        let event: WebSocketEvent =
+            isFromClient ? .fromClient(bytes, isText: isText) : .fromBackend(bytes, isText: isText)
+        machine.take(event, at: world.now, &actions)
+        switch (actions.first, isFromClient) {
+        case (.close(1007, _), _): #expect(policy == .hosted && isText)
+        case (.toBackend(bytes, isText), true), (.toClient(bytes, isText), false): #expect(policy != .hosted)
+        // A binary message is no text, and its place has a refusal or a notice.
+        case (.toClient, _): #expect(policy == .hosted && !isText)
+        default: Issue.record("\(actions)")
+        }
+        #expect(actions.count == 1)
+    }
+
     @Test func aForeignPageMakesNoCallsOnASocket() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")

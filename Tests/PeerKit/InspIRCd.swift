@@ -15,6 +15,8 @@ package final class InspIRCd: IRCServer {
         package var strictTransport = false
         /// Hides addresses: the host in a client's prefix is then as long as `hostLength` allows.
         package var cloaking = false
+        /// Adds `webSocketPort`, which takes pages of every origin. InspIRCd 3 confirms no subprotocol.
+        package var webSocket: WebSocketForm?
         /// Channel mode +H: replays history on join in a `chathistory` batch.
         package var history = true
         /// Modules left out, by the names used in `modules`.
@@ -28,6 +30,14 @@ package final class InspIRCd: IRCServer {
         package var extra = ""
 
         package init() {}
+    }
+
+    /// What `m_websocket` makes of the lines for its clients. It takes messages of both kinds.
+    package enum WebSocketForm: Sendable {
+        /// Text; U+FFFD replaces what is not UTF-8.
+        case text
+        /// Binary messages of the line's bytes.
+        case binary
     }
 
     package static let servicesName = "services.pawl.test"
@@ -44,8 +54,10 @@ package final class InspIRCd: IRCServer {
     package let tlsPort: UInt16?
     /// Where services and other servers link.
     package let linkPort: UInt16?
+    package let webSocketPort: UInt16?
     package let scratch: ScratchDirectory
     private let reservation: FreePort
+    private let webSocketReservation: FreePort?
     private let tlsReservation: FreePort?
     private let linkReservation: FreePort?
     private let process = ServerProcess()
@@ -59,6 +71,8 @@ package final class InspIRCd: IRCServer {
         reservation = try FreePort()
         tlsReservation = options.tls ? try FreePort() : nil
         tlsPort = tlsReservation?.number
+        webSocketReservation = options.webSocket == nil ? nil : try FreePort()
+        webSocketPort = webSocketReservation?.number
         linkReservation = options.servicesLink || options.peer.map { $0.port == nil } == true ? try FreePort() : nil
         linkPort = linkReservation?.number
         try scratch.write("motd.txt", "a server of a test\n")
@@ -77,7 +91,7 @@ package final class InspIRCd: IRCServer {
             let child = try ChildProcess(
                 "inspircd", ["--runasroot", "--nofork", "--nopid", "--config", scratch.file("inspircd.conf")],
                 workingDirectory: scratch.path)
-            for port in [port, tlsPort, linkPort].compactMap({ $0 }) {
+            for port in [port, tlsPort, linkPort, webSocketPort].compactMap({ $0 }) {
                 try child.waitUntilListening(port)
             }
             return child
@@ -134,6 +148,16 @@ package final class InspIRCd: IRCServer {
         }
         if options.proxyProtocol {
             text += "<module name=\"haproxy\">\n"
+        }
+        if let webSocketPort, let form = options.webSocket {
+            text += """
+                <module name="sha1">
+                <module name="websocket">
+                <wsorigin allow="*">
+                <websocket sendastext="\(form == .text ? "yes" : "no")">
+                <bind address="127.0.0.1" port="\(webSocketPort)" type="clients" hook="websocket">
+
+                """
         }
         if options.cloaking {
             text += "<module name=\"cloaking\">\n"

@@ -133,6 +133,8 @@ package struct WebSocketMachine: Sendable {
     /// Handles an event.
     package mutating func take(_ event: WebSocketEvent, at now: Timestamp, _ actions: inout [WebSocketAction]) {
         switch event {
+        case .fromClient(let bytes, true) where !mayPass(bytes), .fromBackend(let bytes, true) where !mayPass(bytes):
+            return actions.append(.close(code: 1007, reason: "A text is not valid UTF-8."))
         case .fromClient(let bytes, let isText): receivedFromClient(bytes, isText, now, &actions)
         case .fromBackend(let bytes, let isText): receivedFromBackend(bytes, isText, now, &actions)
         case .found(.members, let head, let body): pageFound(head, body, now, &actions)
@@ -179,6 +181,12 @@ package struct WebSocketMachine: Sendable {
         func bytes(_ slots: Deque<Slot>) -> Int { slots.reduce(0) { $0 + ($1.message?.bytes.readableBytes ?? 0) } }
         return bytes(toBackend) + bytes(toClient) + queued.values.reduce(0) { $0 + $1.request.readableBytes }
     }
+
+    /// Whether a text has a form that may pass.
+    ///
+    /// RFC 6455 section 8.1 closes the connection otherwise. While nothing is protected the gateway leaves that to the
+    /// other side: InspIRCd takes lines of any bytes in text messages.
+    private func mayPass(_ text: ByteBuffer) -> Bool { !environment.isProtecting || text.isUTF8 }
 
     package var protects: Bool {
         environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
