@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -11,13 +12,19 @@ struct BrowserTests {
     /// A browser on a busy machine takes its time.
     private static let patience = Duration.seconds(900)
 
-    private func play(_ arguments: [String]) throws -> ChildProcess.Output {
-        let python = Self.root.appending(path: ".build-peers-standins/bin/python").path
+    private static func python() throws -> String {
+        let python = root.appending(path: ".build-peers-standins/bin/python").path
         guard FileManager.default.isExecutableFile(atPath: python) else {
             throw PeerError("no \(python); Tests/run installs it")
         }
-        let program = Self.root.appending(path: "Tests/WebChat/browser.py").path
-        return try ChildProcess.run(python, ["-B", program] + arguments, timeout: Self.patience)
+        return python
+    }
+
+    private static func program(_ name: String) -> String { root.appending(path: "Tests/WebChat/\(name).py").path }
+
+    private func play(_ arguments: [String], program: String = "browser") throws -> ChildProcess.Output {
+        try ChildProcess.run(
+            Self.python(), ["-B", Self.program(program)] + arguments, timeout: Self.patience)
     }
 
     @Test func theGenericChat() throws {
@@ -52,5 +59,57 @@ struct BrowserTests {
         ])
         #expect(output.succeeded, "\(output.stdout)\(output.stderr.suffix(4000))")
         if policy == "hosted" { #expect(lab.synapse.files(showing: "Wiesenkerbel").isEmpty) }
+    }
+
+    /// Web clients of IRC. InspIRCd's own WebSocket port shows what people see without a gateway.
+    @Test(arguments: [(Backend.ngircd, "hosted"), (.inspircd, "hosted"), (.inspircd, "observe")])
+    func irc(_ backend: Backend, _ policy: String) throws {
+        let (page, web) = (try FreePort(), try FreePort())
+        var options = InspIRCd.Options()
+        options.webSocket = .text
+        let server: any IRCServer = backend == .ngircd ? try NgIRCd() : try InspIRCd(options)
+        let lab = try Lab(
+            server, policy: policy, environment: ["PAWL_WEBSOCKET_ORIGINS": "http://127.0.0.1:\(page.number)"],
+            arguments: ["--listen", "ws://127.0.0.1:\(web.number)"])
+        defer { lab.stop() }
+        let outsider = try lab.outsider("outsider")
+        var arguments = [
+            "--page-port", "\(page.number)", "--server", "ws://127.0.0.1:\(web.number)", "--outsider", outsider.nick,
+            "--policy", policy,
+        ]
+        if policy == "observe", let port = (server as? InspIRCd)?.webSocketPort {
+            arguments += ["--reference", "ws://127.0.0.1:\(port)"]
+        }
+        let output = try play(arguments, program: "irc")
+        #expect(output.succeeded, "\(output.stdout)\(output.stderr.suffix(4000))")
+        #expect(lab.tap.shows("Sauerampfer") == (policy == "observe"))
+    }
+
+    /// A run that is ended leaves no browser behind.
+    @Test func theBrowserEndsWithItsProgram() throws {
+        let directory = try ScratchDirectory()
+        let port = try FreePort()
+        let program = try ChildProcess(
+            Self.python(),
+            [
+                "-B", Self.program("irc"), "--page-port", "\(port.number)", "--server", "ws://127.0.0.1:1",
+                "--policy", "observe",
+            ], environment: ["TMPDIR": directory.path])
+        func browsers() -> Int {
+            let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+            return processes.count { process in
+                guard Int(process) != nil, process != "\(program.pid)",
+                    let words = FileManager.default.contents(atPath: "/proc/\(process)/cmdline")
+                else { return false }
+                return String(decoding: words, as: UTF8.self).contains("--user-data-dir=\(directory.path)")
+            }
+        }
+        try eventually("the browser runs", timeout: Self.patience) { browsers() > 0 }
+        program.kill(SIGTERM)
+        try eventually("the browser has ended") { browsers() == 0 }
+        try eventually("nothing is left") {
+            try FileManager.default.contentsOfDirectory(atPath: directory.path).isEmpty
+        }
+        program.stop()
     }
 }

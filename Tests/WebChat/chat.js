@@ -1,6 +1,6 @@
 // The page: what a person does, and what is shown for it.
 import { Generic, Matrix, Refused } from "./backends.js";
-import { checkDevices, PageDevice, safetyNumber } from "./directory.js";
+import { checkDevices, lacking, PageDevice, safetyNumber } from "./directory.js";
 
 const element = (id) => document.getElementById(id);
 let server = null;
@@ -71,4 +71,10 @@ on("check", "click", async () => {
   const other = await checkDevices(server, element("person").value);
   element("safety").textContent = await safetyNumber(device.identity, other.root);
 });
+// Each is enough to make no end-to-end message readable here; README.md says what else is missing.
+const missing = await lacking();
+element("lacks").textContent = missing.length
+  ? `This page publishes and checks devices. It can neither open nor send end-to-end messages: this browser's WebCrypto has
+     no ${missing.join(", no ")}.`.replace(/\s+/g, " ")
+  : "This browser's WebCrypto has all that end-to-end messages need.";
 document.body.dataset.ready = "yes";

@@ -138,3 +138,18 @@ export class PageDevice {
     return (await server.request("PUT", "/_pawl/v1/device", { message: base64(message) })).device;
   }
 }
+
+/** What end-to-end messages need and this browser's WebCrypto lacks; it is asked, since newer ones have more. */
+export async function lacking() {
+  const makes = (algorithm, uses) => subtle.generateKey(algorithm, false, uses);
+  const needed = {
+    "Ed25519": () => makes("Ed25519", ["sign", "verify"]),
+    "X25519": () => makes("X25519", ["deriveBits"]),
+    "ML-KEM-768": () => makes("ML-KEM-768", ["encapsulateBits", "decapsulateBits"]),
+    "AES-256-GCM-SIV": () => makes({ name: "AES-GCM-SIV", length: 256 }, ["encrypt", "decrypt"]),
+    "SHA3-256": () => subtle.digest("SHA3-256", new Uint8Array(1)),
+  };
+  const found = [];
+  for (const [name, tries] of Object.entries(needed)) await Promise.resolve().then(tries).catch(() => found.push(name));
+  return found;
+}
