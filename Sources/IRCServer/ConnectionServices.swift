@@ -1,6 +1,7 @@
 // The parts of the program that connections use.
 
 package import IRCGateway
+package import NIOCore
 package import NIOSupport
 package import Protection
 import Vault
@@ -21,6 +22,10 @@ package struct ConnectionServices: Sendable {
     /// Called for each new connection, so that a reload applies from the next connection on.
     package var downstream: @Sendable () -> DownstreamOptions
     package var upstream: @Sendable () -> UpstreamOptions
+    /// Ours: how long a client may take for what comes before its first line: the header of a proxy and TLS, and then as
+    /// long again for the handshake of a WebSocket. A server's own bound for a registration begins when the gateway
+    /// connects to it, which is after that.
+    package var patience: TimeAmount = .seconds(60)
 
     package init(
         environment: IRCEnvironment, submit: @escaping @Sendable ([IRCJob]) -> Void,

@@ -59,7 +59,9 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         eventLoop = downstream.eventLoop
         usesWebSocket = listener.usesWebSocket
         awaitsTLS = listener.usesTLS
-        machine = IRCConnectionMachine(id: id, environment: services.environment)
+        machine = IRCConnectionMachine(
+            id: id, environment: services.environment,
+            mayStartTLS: !listener.usesTLS && !listener.usesWebSocket)
         var options = services.downstream()
         // WEBIRC is a line of IRC; a proxy for WebSockets names the client in a field of its request.
         if usesWebSocket { options.webIRCPassword = nil }
@@ -80,11 +82,12 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         downstream.read()
     }
 
-    /// Ours: how long a client may take for TLS and for the header of a proxy.
-    private static let beginning: TimeAmount = .seconds(60)
-
+    /// Nothing is connected meanwhile that would end the connection.
     private func boundBeginning() {
-        handshake = eventLoop.assumeIsolated().scheduleTask(in: Self.beginning) { self.downstream.close(promise: nil) }
+        handshake = eventLoop.assumeIsolated().scheduleTask(in: services.patience) { [services, downstream] in
+            services.environment.tally.add(.connectionsRefused)
+            downstream.close(promise: nil)
+        }
     }
 
     /// The client's TLS is established.
@@ -458,6 +461,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     func downstreamClosed() {
         isDownstreamOpen = false
         isDownstreamInputOpen = false
+        handshake?.cancel()
         guard let upstream else { return finish() }
         finish()
         upstream.close(promise: nil)

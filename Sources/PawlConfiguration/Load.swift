@@ -70,6 +70,7 @@ extension PawlConfiguration {
         self.checkIdentity(&reading, certificate: certificate, key: key)
         self.checkClientCertificates(&reading)
         self.checkAddresses(&reading)
+        self.checkStartTLS(&reading)
         self.checkChat(&reading)
         self.checkSocket(&reading)
         var allowed: String?
@@ -207,6 +208,15 @@ extension PawlConfiguration {
             reading.conflict(
                 "\(place) needs `upstream.webirc_password`: the backend learns fingerprints by WEBIRC only")
         }
+    }
+
+    /// TLS cannot begin inside the messages of a WebSocket, nor a second time.
+    private func checkStartTLS(_ reading: inout ConfigurationReading) {
+        guard reading.isSound(.listen, .starttls), self.starttls == .terminate, !self.listen.isEmpty else { return }
+        guard self.listen.allSatisfy({ $0.isEncrypted || $0.scheme.isWebSocket }) else { return }
+        reading.conflict(
+            "`terminate` in \(reading.place(of: .starttls)) needs a URL in `listen` whose clients can use STARTTLS, such "
+                + "as `irc://127.0.0.1:6667`; connections to `\(self.listen[0])` cannot")
     }
 
     private func checkAddresses(_ reading: inout ConfigurationReading) {

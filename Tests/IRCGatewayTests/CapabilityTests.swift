@@ -25,6 +25,20 @@ import Testing
         #expect(client.read.contains { $0.contains(" 001 alice ") })
     }
 
+    /// TLS cannot begin under the messages of a WebSocket, nor inside TLS.
+    @Test(arguments: [Policy.observe, .hosted], [true, false])
+    func startTLSIsForConnectionsThatCanUseIt(_ policy: Policy, _ can: Bool) throws {
+        let world = try World(policy, offers: ["tls", "multi-prefix"]) { settings in
+            (settings.terminatesStartTLS, settings.visibility.hidesStartTLS) = (true, false)
+        }
+        let client = world.open(mayStartTLS: can)
+        world.send(client, "CAP LS 302")
+        #expect(client.read.last?.contains(" LS ") == true && client.read.last?.contains("tls") == can)
+        world.send(client, "STARTTLS")
+        #expect(client.read.last?.contains(can ? " 670 " : " 421 ") == true, "\(client.read)")
+        #expect(!world.canary.contains("STARTTLS"))
+    }
+
     /// A busy server answers after it was given up: it must hear the end, or it would let nobody in.
     @Test(arguments: [[], ["multi-prefix"], SimulatedBackend.modern], [false, true])
     func aBackendThatAnswersLate(_ offers: [String], _ asks: Bool) throws {

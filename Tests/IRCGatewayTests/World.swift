@@ -114,11 +114,12 @@ final class World {
         return client
     }
 
-    func open(direct: Bool = false) -> Client {
+    func open(direct: Bool = false, mayStartTLS: Bool = true) -> Client {
         let id = nextID
         nextID += 1
         if front == nil { backend.people[id] = .init() }
-        let machine = IRCConnectionMachine(id: ConnectionID(UInt64(id) &* 0x9E37_79B9), environment: environment)
+        let machine = IRCConnectionMachine(
+            id: ConnectionID(UInt64(id) &* 0x9E37_79B9), environment: environment, mayStartTLS: mayStartTLS)
         let client = Client(id: id, machine: machine, isDirect: direct)
         clients[id] = client
         client.front = front?.open()

@@ -155,6 +155,31 @@ import Testing
 
     private final class Delivered: Sendable { let numbers = Mutex<[UInt64]>([]) }
 
+    /// A proxy, or somebody in its place, that never names its client holds a connection for a while only.
+    @Test(arguments: ["", "PROXY TCP4 192.0.2.7 127.0", "\r\n\r\n\0\r\nQUIT\n\u{21}"], [true, false])
+    func aSilentProxyIsNotWaitedFor(_ bytes: String, _ isWebSocket: Bool) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let connected = Delivered()
+        var services = Self.services(backend: 1)
+        services.patience = .milliseconds(50)
+        services.upstreamFailed = { _ in connected.numbers.withLock { $0.append(1) } }
+        services.downstream = {
+            var options = DownstreamOptions(
+                listeners: [ListenerOptions(host: "127.0.0.1", port: 0, usesWebSocket: isWebSocket)],
+                connectionLimit: 100)
+            (options.acceptsProxyProtocol, options.trusts) = (true, { _ in true })
+            return options
+        }
+        let server = IRCServer(services: services, group: group, connectionIDs: { 1 })
+        let address = try await server.start()[0]
+        let client = try await ClientBootstrap(group: group).connect(to: address).get()
+        // It may have been closed by now.
+        try? await client.writeAndFlush(ByteBuffer(string: bytes)).get()
+        try await client.closeFuture.get()
+        #expect(connected.numbers.withLock { $0.isEmpty })
+        try await group.shutdownGracefully()
+    }
+
     /// A trusted peer without the password says nothing of its client.
     @Test(arguments: ["sesame", "Sesame", "sesam", "sesame1", ""]) func thePasswordOfWEBIRCIsCompared(
         _ password: String

@@ -246,6 +246,11 @@ struct RefusalTests {
             """,
             "`ask` in `tls.client_certificates` in FILE line 1 has no use in front of `http://127.0.0.1:2`: it is for "
                 + "IRC"),
+        Case(
+            "listen: [\"ws://127.0.0.1:80\", \"ircs://[::]:6697\"]\nstarttls: terminate\n"
+                + "tls: {certificate: /c, key: /k}",
+            "`terminate` in `starttls` in FILE line 2 needs a URL in `listen` whose clients can use STARTTLS, such as "
+                + "`irc://127.0.0.1:6667`; connections to `ws://127.0.0.1:80` cannot"),
         Case("tls: {certificate: /c}", "`tls.certificate` in FILE line 1 needs `tls.key` beside it"),
         Case("tls: {key: /k}", "`tls.key` in FILE line 1 needs `tls.certificate` beside it"),
         Case(
@@ -288,6 +293,12 @@ struct RefusalTests {
     ])
     func conflicts(_ one: Case) throws {
         #expect(try problems(one.yaml) == [.init(code: .conflict, message: one.message)])
+    }
+
+    /// Clients of one listener use STARTTLS, those of the other cannot.
+    @Test func startTLSBesideAWebSocket() throws {
+        let yaml = "listen: [\"ws://127.0.0.1:80\", \"irc://127.0.0.1:6667\"]\nstarttls: terminate\n"
+        #expect(try problems(yaml + "tls: {certificate: /c, key: /k}").isEmpty)
     }
 
     @Test func everythingAtOnce() throws {

@@ -222,10 +222,10 @@ extension IRCConnectionMachine {
     }
 
     private func startTLS(_ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
-        if settings.terminatesStartTLS, !isRegistered {
+        if terminatesStartTLS, !isRegistered {
             reply(670, [], "STARTTLS successful, proceed with TLS handshake", out)
             out.startsTLS = true
-        } else if settings.visibility.hidesStartTLS {
+        } else if visibility.hidesStartTLS {
             reply(421, ["STARTTLS"], "Unknown command", out)
         } else {
             forward(raw, now, out)

@@ -24,6 +24,7 @@ import Vault
 /// role has is in ``ConnectionRole``.
 package final class IRCConnectionMachine {
     package let environment: IRCEnvironment
+    private let mayStartTLS: Bool
     let role: ConnectionRole
     var identity: ConnectionIdentity
     var effective: EffectivePolicy
@@ -39,19 +40,29 @@ package final class IRCConnectionMachine {
 
     /// - Parameters:
     ///   - id: a random number that is never used twice. The account of a connection without a login contains it.
-    package init(id: ConnectionID, environment: IRCEnvironment) {
+    ///   - mayStartTLS: false if the client's connection has TLS already, or frames under which TLS cannot begin.
+    package init(id: ConnectionID, environment: IRCEnvironment, mayStartTLS: Bool = true) {
         self.environment = environment
+        self.mayStartTLS = mayStartTLS
         role = ConnectionRole(environment.role, environment.latches)
         identity = ConnectionIdentity(id: id, account: role.firstAccount(of: id))
         effective = EffectivePolicy(environment)
         outbound = OutboundLane(effective.settings.flood)
-        capabilities.visibility = settings.visibility
+        capabilities.visibility = visibility
         capabilities.visibility.onlyTranslatable = isProtecting
         capabilities.isCapable = role.isSidecar
     }
 
     package var id: ConnectionID { identity.id }
     package var settings: IRCSettings { effective.settings }
+    /// Whether the gateway answers STARTTLS of this client with its own certificate.
+    var terminatesStartTLS: Bool { settings.terminatesStartTLS && mayStartTLS }
+    /// What the client sees of the backend's capabilities, before its policy.
+    var visibility: CapabilityNegotiation.Visibility {
+        var visibility = settings.visibility
+        if !mayStartTLS { visibility.hidesStartTLS = true }
+        return visibility
+    }
     var nick: String? { identity.nick }
     var foldedNick: String { identity.foldedNick }
     var account: AccountID { identity.account }
@@ -279,7 +290,7 @@ package final class IRCConnectionMachine {
     private func renewPolicy(_ now: Timestamp, _ out: MachineOutput) {
         guard effective.renew(environment) else { return }
         outbound.renewPace(settings.flood)
-        capabilities.visibility = settings.visibility
+        capabilities.visibility = visibility
         applyPolicy(now, out)
     }
 

@@ -13,7 +13,7 @@ extension IRCConnection {
         let pipeline = downstream.pipeline.syncOperations
         pipeline.removeHandler(try pipeline.handler(type: DownstreamHandler.self), promise: nil)
         try WebSocketHandshake.begin(
-            downstream, early: early, origins: services.downstream().webOrigins,
+            downstream, early: early, origins: services.downstream().webOrigins, patience: services.patience,
             opened: { try self.webSocketOpened($0) }, closed: { self.downstreamClosed() })
     }
 

@@ -7,22 +7,20 @@ import NIOWebSocket
 
 /// Answers the request of a client, and puts the handlers of the WebSocket into its channel.
 enum WebSocketHandshake {
-    /// Ours: how long a client may take for its request.
-    static let patience: TimeAmount = .seconds(30)
-
     /// Adds the handlers of the handshake. What the client sends is read until the handshake is over.
     ///
     /// - Parameters:
     ///   - early: bytes that have been read already.
+    ///   - patience: how long the client may take for its request.
     ///   - opened: called once with the request, after all handlers of the WebSocket are in place.
     ///   - closed: called if the client has gone before.
     static func begin(
-        _ channel: any Channel, early: ByteBuffer, origins: WebOrigins,
+        _ channel: any Channel, early: ByteBuffer, origins: WebOrigins, patience: TimeAmount,
         opened: @escaping @Sendable (HTTPRequestHead) throws -> Void, closed: @escaping @Sendable () -> Void
     ) throws {
         let pipeline = channel.pipeline.syncOperations
         let injector = EarlyBytes(early)
-        let request = HandshakeRequestHandler(origins: origins, closed: closed)
+        let request = HandshakeRequestHandler(origins: origins, patience: patience, closed: closed)
         let (loopInjector, loopRequest) = (
             NIOLoopBound(injector, eventLoop: channel.eventLoop), NIOLoopBound(request, eventLoop: channel.eventLoop)
         )
@@ -110,17 +108,18 @@ private final class HandshakeRequestHandler: ChannelInboundHandler, RemovableCha
     typealias OutboundOut = HTTPServerResponsePart
 
     private let origins: WebOrigins
+    private let patience: TimeAmount
     private let closed: @Sendable () -> Void
     private var timeout: Scheduled<Void>?
     private var hasAnswered = false
 
-    init(origins: WebOrigins, closed: @escaping @Sendable () -> Void) {
-        (self.origins, self.closed) = (origins, closed)
+    init(origins: WebOrigins, patience: TimeAmount, closed: @escaping @Sendable () -> Void) {
+        (self.origins, self.patience, self.closed) = (origins, patience, closed)
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
         let channel = context.channel
-        timeout = context.eventLoop.scheduleTask(in: WebSocketHandshake.patience) { channel.close(promise: nil) }
+        timeout = context.eventLoop.scheduleTask(in: patience) { channel.close(promise: nil) }
     }
 
     func handlerRemoved(context: ChannelHandlerContext) { timeout?.cancel() }
