@@ -45,7 +45,7 @@ class Person:
 
 async def play(browser, steps, url, server, protocol, policy):
     """What both pages show at the end, and the capabilities that they have."""
-    alice, bob = [Person(await browser.page(url), name) for name in ("page-alice", "page-bob")]
+    alice, bob = [Person(await browser.page(url), name) for name in ("ann-page", "bob-page")]
     for person in (alice, bob):
         steps.see(f"{person.nick} connects to {server}", await person.connect(server, protocol), "open")
         steps.see("the subprotocol", await person.page.text("state"), protocol)
