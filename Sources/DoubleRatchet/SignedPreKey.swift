@@ -69,8 +69,11 @@ public struct SignedPreKey: ~Copyable, Sendable {
 
     /// Makes a new prekey from 32 bytes of `random`, signed by `identity`.
     ///
-    /// - Parameter id: the owner's number, below 2^31. The public part has it with the highest bit set, which announces
-    ///   that headers of messages to this device may be padded.
+    /// - Parameters:
+    ///   - id: the owner's number, below 2^31. The public part has it with the highest bit set, which announces that
+    ///     headers of messages to this device may be padded.
+    ///   - identity: signs the prekey.
+    ///   - random: 32 bytes are taken.
     public init(id: UInt32, identity: borrowing IdentityKeyPair, random: inout some RandomSource) {
         self.init(marked: id | Public.paddedHeaderMark, identity: identity, random: &random)
     }

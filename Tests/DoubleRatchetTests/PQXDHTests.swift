@@ -222,7 +222,7 @@ struct PQXDHTests {
         #expect(PreKeyMessage.isPreKeyMessage(message.span) == false)
         #expect(throws: RatchetError.malformed) { try header(of: message) }
         #expect(throws: RatchetError.malformed) { try header(of: []) }
-        #expect(throws: RatchetError.unsupportedVersion) { try header(of: [0x31]) }
+        #expect(throws: RatchetError.unsupportedVersion) { try header(of: [0x41]) }
         #expect(throws: RatchetError.downgrade) { try header(of: [0x11]) }
         #expect(throws: RatchetError.malformed) { try header(of: [0x22]) }
     }
