@@ -208,7 +208,7 @@ struct RefusalTests {
         Case(
             "PAWL_TLS",
             "unknown variable `PAWL_TLS` in the environment; did you mean `PAWL_TLS_CERTIFICATE` or "
-                + "`PAWL_TLS_KEY`?"),
+                + "`PAWL_TLS_KEY` or `PAWL_TLS_CLIENT_CERTIFICATES`?"),
         Case(
             "PAWL_STORAGE_KEY",
             "unknown variable `PAWL_STORAGE_KEY` in the environment; did you mean "

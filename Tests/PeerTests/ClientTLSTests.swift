@@ -140,7 +140,7 @@ import Testing
         try again.send("CAP REQ :sasl")
         try again.expect(" ACK ")
         try again.send("AUTHENTICATE EXTERNAL")
-        try again.expect("AUTHENTICATE +")
+        try again.expect("AUTHENTICATE", "+")
         try again.send("AUTHENTICATE +")
         #expect(try again.expect(" 900 ").contains(" anna "))
         try again.expect(" 903 ")
