@@ -44,6 +44,9 @@ extension MappingReader {
         if let tree = keys["armour"] {
             result.armour = armour(tree, place + ".armour")
             result.flag = keys["flag"] == nil ? nil : flag
+            // The envelope stands in the text of these messages, and not in the field of the others.
+            (result.envelope, result.alternative) = (nil, nil)
+            (result.fallback, result.fallbackParts) = ("", [])
         } else if keys["flag"] != nil {
             result.armour = nil
         }

@@ -71,6 +71,13 @@ import Testing
         #expect(found.contains { $0.contains(words) }, "\(found)")
     }
 
+    /// Messages with armour of their own have no envelope in the field of the others.
+    @Test func armourIsInTheText() throws {
+        let mapping = try mapping(Self.whole.replacing("sent: {joined", with: "sent: {armour: text, joined"))
+        let sent = try #require(mapping.routes[0].request)
+        #expect(sent.armour == .text && sent.envelope == nil && sent.flag == nil && sent.alternative == nil)
+    }
+
     /// Links need a place beside the envelope.
     @Test func linksNeedAPlace() {
         let found = problems(
