@@ -170,6 +170,12 @@ import Testing
         let filled = #"{"id":"7","encrypted":true,"envelope":"AQID+g","body":"evil"}"#
         #expect(try Self.opened(filled, shape, content) == #"{"id":"7","poll":{"a":1}}"#)
         #expect(try Self.sealed("{}", shape).content == #"{"body":null}"#)
+        // Where the envelope is the text, there is a text.
+        var armoured = try Self.linking()
+        armoured.textIsOptional = true
+        let sealed = try Self.sealed(#"{"id":"7"}"#, armoured)
+        #expect(sealed.text.contains(#""body":"\#(Self.armoured)""#) && sealed.content == #"{"body":null}"#)
+        #expect(try Self.opened(#"{"body":"\#(Self.armoured)"}"#, armoured, sealed.content) == #"{"body":""}"#)
     }
 }
 

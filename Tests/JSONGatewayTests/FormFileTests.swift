@@ -224,7 +224,7 @@ import Vault
     /// The size of the pieces in which a form comes changes nothing of what is sealed, and memory is bounded.
     @Test(arguments: [1, 7, 1000, 65_536, 1_000_000]) func theFormComesInPieces(_ size: Int) throws {
         let content = size == 1 ? Array(Self.content.prefix(2000)) : Self.content
-        let header = SealedFile.Header(key: MessageID(1), prefix: [1, 2, 3, 4, 5, 6, 7])
+        let header = SealedFile.Header(key: MessageID(1), prefix: [1, 2, 3, 4, 5, 6, 0])
         let bytes = [UInt8](repeating: 5, count: SealedFile.keySize)
         let key = SealedFile.Key(
             header, ContentKey(message: MessageID(1), digest: header.digest, expiresAt: .max, bytes: bytes))

@@ -22,9 +22,10 @@ import Testing
           sent: {joined: [caption], text_optional: true}
           page: {messages: "list[*]", when: [type == "a", type == "b"]}
           topic: {like: page, kind: topics, text: topic}
+          topic_sent: {text: topic}
         routes:
           POST /c/{conversation}: content sent
-          PUT /c/{conversation}/topic: {label: content topic, kind: topics}
+          PUT /c/{conversation}/topic: {label: content topic_sent, kind: topics}
           GET /c/{conversation}: history -> page, topic
         refusal:
           status: 200

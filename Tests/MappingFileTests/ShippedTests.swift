@@ -196,7 +196,8 @@ import Testing
     /// Clients wait for an answer with the id of their request.
     @Test(arguments: ["generic", "rocketchat", "mattermost"]) func refusedFramesAreNamed(_ name: String) throws {
         let form = try shipped(name).refusal
-        let (frame, copies) = (try #require(form.frame), try #require(form.replyTo))
+        let frame = form.frame(.noRoute, words: "no", localID: nil)
+        let copies = try #require(form.replyTo)
         let source = try #require(copies.copies.first)
         for id in [#""x7""#, "7"] {
             let refused = try JSONDocument(ByteBuffer(string: #"{"msg":"method","id":\#(id),"seq":\#(id)}"#))

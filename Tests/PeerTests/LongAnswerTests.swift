@@ -83,7 +83,7 @@ import Testing
         #expect(refused.json["message"].string?.contains("Try again in a few seconds") == true)
         try goOn()
         // Another account has its place.
-        #expect(try lab.bob.tryPosting(text, in: Self.c, id: "of bob").status == 201)
+        #expect(try lab.bob.tryPosting(text, in: Self.c, id: "of-bob").status == 201)
         let socket = try lab.alice.socket()
         try goOn()
         try? socket.send([

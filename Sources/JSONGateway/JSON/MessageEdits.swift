@@ -95,7 +95,8 @@ package struct MessageEdits: Sendable {
             if hasText {
                 try edits.set(message.shape.text, message.text, to: text, in: message)
             } else if let place = message.text {
-                edits.changes.append(.remove(place))
+                // Where an envelope is the text, clients expect one.
+                edits.changes.append(message.envelopePlace == nil ? .replace(place, .string("")) : .remove(place))
             }
             let values = content.values.dropFirst()
             for part in message.also where !values.contains(where: { $0.path == part.path }) {
@@ -103,7 +104,8 @@ package struct MessageEdits: Sendable {
             }
             for (name, value) in values {
                 guard let path = message.shape.path(ofSealed: name) else { continue }
-                try edits.set(path, message.also.first { $0.path == name }?.place, to: value, in: message)
+                let place = message.also.first { $0.path == name }?.place
+                try edits.set(path, place, to: value, in: message, isBesideText: hasText)
             }
             edits.takeEnvelope(message)
         }
@@ -252,9 +254,12 @@ package struct MessageEdits: Sendable {
 
     /// Sets the value at a path.
     ///
-    /// - Parameter place: the present value at the path; nil if there is none.
+    /// - Parameters:
+    ///   - place: the present value at the path; nil if there is none.
+    ///   - isBesideText: whether a new value may stand behind the text, which stays.
     private mutating func set(
-        _ path: JSONPath, _ place: JSONPlace?, to value: JSONFragment, in message: FoundMessage
+        _ path: JSONPath, _ place: JSONPlace?, to value: JSONFragment, in message: FoundMessage,
+        isBesideText: Bool = true
     ) throws(MessageFault) {
         if let place { return changes.append(.replace(place, value)) }
         guard var names = path.memberNames, !names.isEmpty else { throw .blocked(path: path.text) }
@@ -264,7 +269,7 @@ package struct MessageEdits: Sendable {
             names.removeFirst()
         }
         guard document.kind(object) == .object else { throw .blocked(path: path.text) }
-        if names.count == 1, let text = message.text, document.isMember(text, of: object) {
+        if isBesideText, names.count == 1, let text = message.text, document.isMember(text, of: object) {
             // A null, which does not count as text.
             if let old = document.member(names[0], of: object) { return changes.append(.replace(old, value)) }
             return changes.append(.insert(names[0], value, beside: text))
