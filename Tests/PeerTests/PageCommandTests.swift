@@ -101,7 +101,7 @@ import Testing
             let other = try sidecars.sidecar()
             let (alice, bob) = (try sidecars.client(sidecar, "alice"), try sidecars.client(other, "bob"))
             try SidecarTests.exchangeKeys(alice, bob)
-            let screen = try other.admin(["sidecar", "verify", "alice", "--plain"]).stdout
+            let screen = try other.admin(["sidecar", "card", "--plain"]).stdout
             card = screen.split(separator: "\n").first { $0.hasPrefix("pawl:contact?") }.map(String.init) ?? "none"
             for person in [alice, bob] {
                 person.send("JOIN #den")
