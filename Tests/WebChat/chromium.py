@@ -67,7 +67,8 @@ class Browser:
                 "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
                 "--remote-debugging-port=0", f"--user-data-dir={self.directory}", "about:blank",
             ], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            preexec_fn=die_with_parent)
+            # Its temporary files are removed with the profile.
+            env={**os.environ, "TMPDIR": self.directory}, preexec_fn=die_with_parent)
         address = None
         for line in self.process.stderr:
             if line.startswith("DevTools listening on "):
