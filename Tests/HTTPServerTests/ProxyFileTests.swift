@@ -18,7 +18,7 @@ import Vault
     }()
 
     private static func key() -> SealedFile.Key {
-        let header = SealedFile.Header(key: MessageID(1), prefix: [1, 2, 3, 4, 5, 6, 7])
+        let header = SealedFile.Header(key: MessageID(1), prefix: [1, 2, 3, 4, 5, 6, 0])
         let bytes = [UInt8](repeating: 5, count: SealedFile.keySize)
         return SealedFile.Key(
             header, ContentKey(message: MessageID(1), digest: header.digest, expiresAt: .max, bytes: bytes))

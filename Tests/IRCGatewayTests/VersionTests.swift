@@ -61,7 +61,7 @@ import Testing
     }
 
     /// The peer goes back to an older program, or on to a newer one, and uses what it has of a session.
-    @Test(arguments: [UInt8(1), 3]) func aMessageOfAnotherVersion(_ version: UInt8) throws {
+    @Test(arguments: [UInt8(1), 4]) func aMessageOfAnotherVersion(_ version: UInt8) throws {
         alice.send(people.alice, "PRIVMSG bob :hello")
         var relayed: [String] = []
         alice.backend.relay = {

@@ -217,7 +217,10 @@ import Testing
             "    op == 2: sync spoken\n    any other: passthrough",
             "    any other: passthrough\n    op == 2: sync spoken", "`any other` above it takes all"
         ),
-        ("status: 451", "status: 200", "`refusal.status` in FILE line 53 is `200`; expected a number from 400 to 599"),
+        (
+            "status: 451", "status: 204",
+            "`refusal.status` in FILE line 53 is `204`; expected 200, or a number from 400 to 599"
+        ),
         ("{\"title\":\"{reason}\",", "{", "has no {reason}"),
         ("refusal:", "refusal: 403\nx:", "`refusal` in FILE line 52 is `403`; expected keys below it"),
         (
@@ -353,7 +356,7 @@ import Testing
 
     @Test(arguments: [
         ("codes: {pawl_no_rout: {status: 404}}", "did you mean `pawl_no_route`?"),
-        ("codes: {pawl_no_route: {status: 200}}", "expected a number from 400 to 599"),
+        ("codes: {pawl_no_route: {status: 204}}", "expected 200, or a number from 400 to 599"),
         ("codes: {pawl_no_route: 404}", "expected keys below it"),
         ("codes: {pawl_no_route: {body: '{}'}}", "has no {reason}"),
         ("codes: {pawl_no_route|pawl_no_route: {status: 404}}", "twice"),

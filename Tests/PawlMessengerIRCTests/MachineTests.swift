@@ -140,12 +140,13 @@ import Testing
     }
 
     @Test func announcementsAreSeenBySidecarsOnly() {
+        let marker = "\u{02}\u{1F}\u{02}\u{1F}\u{1F}\u{02}\u{1F}\u{02}\u{0F}"
         for tags in [true, false] {
             var session = Session.ready(tags: tags)
             let actions = session.machine.send(
                 IRCOutgoing(nick: "bob", content: .text("hi", announces: true)), nil, now: 0)
             let line = lines(actions)[0]
-            #expect(line == (tags ? "@+pawl/hello PRIVMSG bob :hi" : "PRIVMSG bob :hi \t  \t\t \t\u{0F}"))
+            #expect(line == (tags ? "@+pawl/hello PRIVMSG bob :hi" : "PRIVMSG bob :hi" + marker))
             let raw = line.replacing("PRIVMSG bob", with: ":bob!b@h PRIVMSG alice")
             #expect(session.receive(raw) == [.text("hi", from: "bob", announces: true)])
         }

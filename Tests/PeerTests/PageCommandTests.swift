@@ -22,8 +22,6 @@ import Testing
         "systemctl enable": "there is no systemd here; ServiceManagerTests is its other end",
         "install -m 644 deploy/pawl.service": "the same",
         "journalctl": "the same",
-        "createuser": "it would change the database server of this machine; the tests of PostgresStore have their own",
-        "psql": "the same",
     ]
 
     /// Commands that are refused before this gateway, with the code.
