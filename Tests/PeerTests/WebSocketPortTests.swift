@@ -51,7 +51,8 @@ import Testing
 
     /// What a client sees of all cases. Its nick is the same in each run, and so is the length of its prefix.
     private static func play(_ port: UInt16, _ path: String) throws -> [String] {
-        let socket = try WebClient(port: port).webSocket(path)
+        // InspIRCd refuses requests that name no page.
+        let socket = try WebClient(port: port).webSocket(path, headers: [("Origin", "http://page.test")])
         socket.carriesLines = true
         try socket.say("NICK page")
         try socket.say("USER page 0 * :page")
