@@ -125,9 +125,9 @@ struct BatchReads {
         let sql = """
             SELECT p.id, \(Progress.columns), CASE WHEN r.id IS NULL THEN 0 ELSE 1 END::int8
             FROM pawl.queue_progress AS p LEFT JOIN pawl.queue_response AS r ON r.id = p.id
-            WHERE p.id = ANY(%::int8[])
+            WHERE p.id = ANY($1::int8[])
             """
-        let rows = try link.read(sql.numbered, [.numbers(ids.sorted())]) { rows in
+        let rows = try link.read(sql, [.numbers(ids.sorted())]) { rows in
             rows.map { row in
                 var progress = Progress(row, from: 1)
                 progress.hasResponse = row.number(14) != 0
@@ -140,16 +140,16 @@ struct BatchReads {
     private static func pruned(_ prune: BatchNeeds.QueuePrune, _ link: Link) throws(StoreError) -> [UInt64] {
         let sql = """
             SELECT id FROM pawl.queue_progress
-            WHERE id < %::int8 AND finished_at < %::int8 AND undelivered IS NULL AND state <> 2
+            WHERE id < $1::int8 AND finished_at < $2::int8 AND undelivered IS NULL AND state <> 2
             """
-        return try link.read(sql.numbered, [.number(Int64(clamping: prune.below)), .number(prune.before)]) { rows in
+        return try link.read(sql, [.number(Int64(clamping: prune.below)), .number(prune.before)]) { rows in
             rows.map { $0.identifier(0) }
         }
     }
 
     private static func mappings(before time: Int64, _ link: Link) throws(StoreError) -> [MappingName] {
-        let sql = "SELECT tenant, type, local FROM pawl.queue_mapping WHERE learnt_at < %::int8"
-        return try link.read(sql.numbered, [.number(time)]) { rows in
+        let sql = "SELECT tenant, type, local FROM pawl.queue_mapping WHERE learnt_at < $1::int8"
+        return try link.read(sql, [.number(time)]) { rows in
             rows.map { row in
                 MappingName(
                     tenant: ExactText(row.text(0)), type: ExactText(row.text(1)), local: ExactText(row.text(2)))
@@ -161,8 +161,8 @@ struct BatchReads {
         _ prune: BatchNeeds.KeyPrune, _ link: Link
     ) throws(StoreError) -> (expired: [ContentKeyName], early: [ContentKeyName]) {
         func read(_ condition: String, _ bound: Int64, limit: Int) throws(StoreError) -> [ContentKeyName] {
-            let sql = "SELECT message, digest FROM pawl.content_key WHERE \(condition) LIMIT %::int8"
-            return try link.read(sql.numbered, [.number(bound), .number(Int64(limit))]) { rows throws(StoreError) in
+            let sql = "SELECT message, digest FROM pawl.content_key WHERE \(condition) LIMIT $2::int8"
+            return try link.read(sql, [.number(bound), .number(Int64(limit))]) { rows throws(StoreError) in
                 try rows.map { row throws(StoreError) in
                     guard let digest = EnvelopeDigest(row.bytes(1)) else { throw .unreadableRow("content_key") }
                     return ContentKeyName(message: MessageID(row.identifier(0)), digest: digest)
@@ -172,8 +172,8 @@ struct BatchReads {
         let limit = min(max(prune.limit, 0), 1 << 30)
         // Expired ones among the early ones are removed first.
         return (
-            try read("expires_at <= %::int8 ORDER BY expires_at", prune.time, limit: limit),
-            try read("message < %::int8 ORDER BY message", Int64(bitPattern: prune.message.value), limit: limit * 2)
+            try read("expires_at <= $1::int8 ORDER BY expires_at", prune.time, limit: limit),
+            try read("message < $1::int8 ORDER BY message", Int64(bitPattern: prune.message.value), limit: limit * 2)
         )
     }
 
@@ -199,11 +199,7 @@ struct BatchReads {
             WHERE owner = ANY($1::int8[]) OR peer = ANY($1::int8[])
             """
         return try link.read(sql, [ids]) { rows in
-            rows.map { row in
-                SessionID(
-                    owner: DeviceID(row.identifier(1)), peer: DeviceID(row.identifier(2)),
-                    in: Shard(UInt8(clamping: row.number(0))))
-            }
+            rows.map { SessionID($0) }
         }
     }
 
@@ -224,25 +220,17 @@ struct BatchReads {
             .numbers(wanted.map(\.peer.value)),
         ]
         let rows = try link.read(sql, parameters) { rows in
-            rows.map { row in
-                let id = SessionID(
-                    owner: DeviceID(row.identifier(1)), peer: DeviceID(row.identifier(2)),
-                    in: Shard(UInt8(clamping: row.number(0))))
-                return (id, row.identifier(3))
-            }
+            rows.map { (SessionID($0), $0.identifier(3)) }
         }
         fences = Dictionary(rows) { $1 }
     }
 }
 
-extension String {
-    /// The statement with `$1`, `$2` and so on in place of each `%`.
-    var numbered: String {
-        var number = 0
-        return split(separator: "%", omittingEmptySubsequences: false).reduce(into: "") { text, part in
-            if number > 0 { text += "$\(number)" }
-            text += part
-            number += 1
-        }
+extension SessionID {
+    /// From a row that begins with shard, owner and peer.
+    fileprivate init(_ row: RowView) {
+        self.init(
+            owner: DeviceID(row.identifier(1)), peer: DeviceID(row.identifier(2)),
+            in: Shard(UInt8(clamping: row.number(0))))
     }
 }

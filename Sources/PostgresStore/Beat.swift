@@ -43,18 +43,13 @@ final class Beat: Sendable {
     func replace(
         _ body: @Sendable (Link, Int64, Int64) throws(StoreError) -> Raised
     ) throws(StoreError) -> Raised {
-        let result = state.withLock { state -> Result<Raised, StoreError> in
-            do throws(StoreError) {
-                let next = state.next ?? Int64.random(in: 1...Int64.max)
-                state.next = next
-                let raised = try body(control, state.gateway, next)
-                (state.gateway, state.next) = (next, nil)
-                return .success(raised)
-            } catch {
-                return .failure(error)
-            }
+        try state.withLock { (state) throws(StoreError) in
+            let next = state.next ?? Int64.random(in: 1...Int64.max)
+            state.next = next
+            let raised = try body(control, state.gateway, next)
+            (state.gateway, state.next) = (next, nil)
+            return raised
         }
-        return try result.get()
     }
 
     private func run() {

@@ -63,6 +63,24 @@ struct CommitStatement {
         add(name, sql, values())
     }
 
+    /// Adds a part that removes rows, if there are any.
+    ///
+    /// - Parameters:
+    ///   - columns: those of the table's key.
+    ///   - values: an array for each of them.
+    private mutating func remove(
+        _ table: String, by columns: [String], rows: Int, _ values: @autoclosure () -> [Parameter]
+    ) {
+        let names = columns.joined(separator: ", ")
+        let places = columns.map { _ in "%" }.joined(separator: ", ")
+        let conditions = columns.map { "t.\($0) = n.\($0)" }.joined(separator: " AND ")
+        let sql =
+            columns.count == 1
+            ? "DELETE FROM pawl.\(table) WHERE \(names) = ANY(%)"
+            : "DELETE FROM pawl.\(table) AS t USING unnest(\(places)) AS n(\(names)) WHERE \(conditions)"
+        write("removed_\(table)", sql, rows: rows, values())
+    }
+
     // MARK: Fence
 
     /// The epochs of the shards, whose rows stay locked until the end, in their order. A commit that touches no shard is
@@ -141,13 +159,9 @@ struct CommitStatement {
         }
         let replaced = rows.filter { batch.replaced.contains($0.id) }
         write("replaced_session", insert, rows: replaced.count, values(replaced))
-        let removed = batch.sessions.compactMap { $1 == nil ? $0 : nil }
-        write(
-            "removed_session",
-            """
-            DELETE FROM pawl.session AS t USING unnest(%, %, %) AS n(shard, owner, peer)
-            WHERE t.owner = n.owner AND t.peer = n.peer AND t.shard = n.shard
-            """, rows: removed.count,
+        let removed = batch.sessions.removed()
+        remove(
+            "session", by: ["shard", "owner", "peer"], rows: removed.count,
             [
                 .numbers(removed.map { Int64($0.shard.number) }), .numbers(removed.map(\.owner.value)),
                 .numbers(removed.map(\.peer.value)),
@@ -169,10 +183,8 @@ struct CommitStatement {
                 .numbers(deliveries.map(\.sequence)), .keys(deliveries.map(\.account.text)),
                 .names(deliveries.map(\.account.text)), .byteStrings(deliveries.map(\.sealedLine)),
             ])
-        let delivered = batch.deliveries.compactMap { $1 == nil ? $0 : nil }.sorted()
-        write(
-            "removed_delivery", "DELETE FROM pawl.delivery WHERE sequence = ANY(%)", rows: delivered.count,
-            [.numbers(delivered)])
+        let delivered = batch.deliveries.removed().sorted()
+        remove("delivery", by: ["sequence"], rows: delivered.count, [.numbers(delivered)])
         let keys = batch.contentKeys.compactMap { $1 }.sorted { $0.message < $1.message }
         write(
             "put_content_key",
@@ -184,13 +196,9 @@ struct CommitStatement {
                 .numbers(keys.map(\.message.value)), .byteStrings(keys.map(\.digest.bytes)),
                 .numbers(keys.map(\.expiresAt)), .byteStrings(keys.map(\.sealedKey)),
             ])
-        let gone = batch.contentKeys.compactMap { $1 == nil ? $0 : nil }
-        write(
-            "removed_content_key",
-            """
-            DELETE FROM pawl.content_key AS t USING unnest(%, %) AS n(message, digest)
-            WHERE t.message = n.message AND t.digest = n.digest
-            """, rows: gone.count,
+        let gone = batch.contentKeys.removed()
+        remove(
+            "content_key", by: ["message", "digest"], rows: gone.count,
             [.numbers(gone.map(\.message.value)), .byteStrings(gone.map(\.digest.bytes))])
     }
 
@@ -211,9 +219,8 @@ struct CommitStatement {
                 .byteStrings(
                     policies.map { authenticator.code(AuthenticatedRow(policy: $0.0, Int64($0.1.rawValue))) }),
             ])
-        let unset = batch.policies.compactMap { $1 == nil ? $0?.text ?? "" : nil }
-        write(
-            "removed_policy", "DELETE FROM pawl.policy WHERE account_key = ANY(%)", rows: unset.count, [.keys(unset)])
+        let unset = batch.policies.removed().map { $0?.text ?? "" }
+        remove("policy", by: ["account_key"], rows: unset.count, [.keys(unset)])
         let records = batch.records.compactMap { $1 }
         write(
             "put_record",
@@ -226,13 +233,9 @@ struct CommitStatement {
                 .names(records.map(\.name)), .byteStrings(records.map(\.value)),
                 .byteStrings(records.map { authenticator.code(AuthenticatedRow($0)) }),
             ])
-        let removed = batch.records.compactMap { $1 == nil ? $0 : nil }
-        write(
-            "removed_record",
-            """
-            DELETE FROM pawl.record AS t USING unnest(%, %) AS n(kind, name_key)
-            WHERE t.kind = n.kind AND t.name_key = n.name_key
-            """, rows: removed.count,
+        let removed = batch.records.removed()
+        remove(
+            "record", by: ["kind", "name_key"], rows: removed.count,
             [.numbers(removed.map { Int64($0.kind.rawValue) }), .keys(removed.map(\.name.text))])
     }
 
@@ -252,8 +255,8 @@ struct CommitStatement {
                 .numbers(devices.map(\.createdAt)),
                 .byteStrings(devices.map { authenticator.code(AuthenticatedRow($0)) }),
             ])
-        let removed = batch.devices.compactMap { $1 == nil ? $0.value : nil }
-        write("removed_device", "DELETE FROM pawl.device WHERE id = ANY(%)", rows: removed.count, [.numbers(removed)])
+        let removed = batch.devices.removed().map(\.value)
+        remove("device", by: ["id"], rows: removed.count, [.numbers(removed)])
     }
 
     private mutating func conversations(_ batch: Batch, _ authenticator: RowAuthenticator) {
@@ -276,13 +279,9 @@ struct CommitStatement {
                 .names(rows.map(\.peerNameForFirst)), .names(rows.map(\.peerNameForSecond)),
                 .byteStrings(rows.map { authenticator.code(AuthenticatedRow($0)) }),
             ])
-        let removed = batch.conversations.compactMap { $1 == nil ? $0 : nil }
-        write(
-            "removed_conversation",
-            """
-            DELETE FROM pawl.conversation AS t USING unnest(%, %) AS n(first, second)
-            WHERE t.first_key = n.first AND t.second_key = n.second
-            """, rows: removed.count,
+        let removed = batch.conversations.removed()
+        remove(
+            "conversation", by: ["first_key", "second_key"], rows: removed.count,
             [.keys(removed.map(\.first.text)), .keys(removed.map(\.second.text))])
     }
 
@@ -372,10 +371,8 @@ struct CommitStatement {
             """
             UPDATE pawl.queue_request AS t SET form = n.form FROM unnest(%, %) AS n(id, form) WHERE t.id = n.id
             """, rows: forms.count, [.numbers(forms.map(\.key)), .byteStrings(forms.map(\.value))])
-        let removed = batch.requests.compactMap { $1 == nil ? $0 : nil }.sorted()
-        write(
-            "removed_request", "DELETE FROM pawl.queue_request WHERE id = ANY(%)", rows: removed.count,
-            [.numbers(removed)])
+        let removed = batch.requests.removed().sorted()
+        remove("queue_request", by: ["id"], rows: removed.count, [.numbers(removed)])
     }
 
     private mutating func progress(_ batch: Batch) {
@@ -404,10 +401,8 @@ struct CommitStatement {
                 .numbers(rows.map(\.row.result)), .numbers(rows.map(\.row.status)),
                 .numbers(rows.map(\.row.undelivered)), .optionalNames(rows.map(\.row.cause)),
             ])
-        let removed = batch.progress.compactMap { $1 == nil ? $0 : nil }.sorted()
-        write(
-            "removed_progress", "DELETE FROM pawl.queue_progress WHERE id = ANY(%)", rows: removed.count,
-            [.numbers(removed)])
+        let removed = batch.progress.removed().sorted()
+        remove("queue_progress", by: ["id"], rows: removed.count, [.numbers(removed)])
     }
 
     private mutating func responses(_ batch: Batch) {
@@ -421,10 +416,8 @@ struct CommitStatement {
             [
                 .numbers(rows.map(\.id)), .byteStrings(rows.map(\.row.headers)), .byteStrings(rows.map(\.row.body)),
             ])
-        let removed = batch.responses.compactMap { $1 == nil ? $0 : nil }.sorted()
-        write(
-            "removed_response", "DELETE FROM pawl.queue_response WHERE id = ANY(%)", rows: removed.count,
-            [.numbers(removed)])
+        let removed = batch.responses.removed().sorted()
+        remove("queue_response", by: ["id"], rows: removed.count, [.numbers(removed)])
     }
 
     private mutating func names(_ batch: Batch) {
@@ -443,16 +436,10 @@ struct CommitStatement {
                 .names(rows.map(\.name.type.text)), .names(rows.map(\.name.local.text)),
                 .names(rows.map(\.row.remote)), .numbers(rows.map(\.row.at)), .numbers(rows.map(\.row.place)),
             ])
-        let removed = batch.mappings.compactMap { $1 == nil ? $0 : nil }
-        write(
-            "removed_mapping",
-            """
-            DELETE FROM pawl.queue_mapping AS t USING unnest(%, %, %) AS n(tenant, type, local)
-            WHERE t.tenant_key = n.tenant AND t.type_key = n.type AND t.local_key = n.local
-            """, rows: removed.count,
-            [
-                .keys(removed.map(\.tenant.text)), .keys(removed.map(\.type.text)), .keys(removed.map(\.local.text)),
-            ])
+        let removed = batch.mappings.removed()
+        remove(
+            "queue_mapping", by: ["tenant_key", "type_key", "local_key"], rows: removed.count,
+            [.keys(removed.map(\.tenant.text)), .keys(removed.map(\.type.text)), .keys(removed.map(\.local.text))])
         let sessions = batch.queueSessions.compactMap { name, sealed in sealed.map { (name: name, sealed: $0) } }
         write(
             "put_queue_session",
@@ -464,11 +451,14 @@ struct CommitStatement {
                 .keys(sessions.map(\.name.text)), .names(sessions.map(\.name.text)),
                 .byteStrings(sessions.map(\.sealed)),
             ])
-        let ended = batch.queueSessions.compactMap { $1 == nil ? $0.text : nil }
-        write(
-            "removed_queue_session", "DELETE FROM pawl.queue_session WHERE tenant_key = ANY(%)", rows: ended.count,
-            [.keys(ended)])
+        let ended = batch.queueSessions.removed().map(\.text)
+        remove("queue_session", by: ["tenant_key"], rows: ended.count, [.keys(ended)])
     }
+}
+
+extension Dictionary {
+    /// The keys of rows that a batch removes.
+    fileprivate func removed<Row>() -> [Key] where Value == Row? { compactMap { $1 == nil ? $0 : nil } }
 }
 
 extension Parameter {

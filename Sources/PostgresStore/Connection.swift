@@ -70,14 +70,10 @@ final class Connection: @unchecked Sendable {
                 let text = PQresultErrorField(result, DiagnosticField.message).map { String(cString: $0) } ?? ""
                 Unmanaged<Notices>.fromOpaque(argument).takeUnretainedValue().warnings.append(text)
             }, Unmanaged.passUnretained(notices).toOpaque())
-        do throws(StoreError) {
-            try address.demandSafe(ConnectionSettings(pointer))
-            try establish(timeout: timeout)
-            try demandEncryption()
-        } catch {
-            // `deinit` closes the connection.
-            throw error
-        }
+        // If one of these throws, `deinit` closes the connection.
+        try address.demandSafe(ConnectionSettings(pointer))
+        try establish(timeout: timeout)
+        try demandEncryption()
         PQsetnonblocking(pointer, 1)
     }
 

@@ -32,15 +32,14 @@ final class Link: Sendable {
 
     /// Runs statements on the connection, which no other thread uses meanwhile.
     func use<Value: Sendable>(_ body: @Sendable (Connection) throws(StoreError) -> Value) throws(StoreError) -> Value {
-        let result = state.withLock { state -> Result<Value, StoreError> in
+        try state.withLock { (state) throws(StoreError) in
             do throws(StoreError) {
-                return .success(try body(open(&state)))
+                return try body(open(&state))
             } catch {
                 if state.connection?.isOpen == false { state.connection = nil }
-                return .failure(error)
+                throw error
             }
         }
-        return try result.get()
     }
 
     /// Runs a commit.
@@ -69,31 +68,26 @@ final class Link: Sendable {
     func read<Value: Sendable>(
         _ sql: String, _ parameters: [Parameter] = [], _ value: @Sendable (Rows) throws(StoreError) -> Value
     ) throws(StoreError) -> Value {
-        let result = state.withLock { state -> Result<Value, StoreError> in
+        try state.withLock { (state) throws(StoreError) in
             var isRepeated = false
             while true {
-                do throws(StoreError) {
-                    let connection = try open(&state)
-                    let rows: Rows
-                    do throws(StatementFailure) {
-                        rows = try connection.run(
-                            sql, parameters, isPrepared: !address.isPooled, timeout: Self.statementTimeout)
-                    } catch {
-                        if case .refused(let state, _) = error, state != .readOnly { throw StoreError(error) }
-                        state.connection = nil
-                        guard isRepeated else {
-                            isRepeated = true
-                            continue
-                        }
-                        throw StoreError(error)
-                    }
-                    return .success(try value(rows))
+                let connection = try open(&state)
+                let rows: Rows
+                do throws(StatementFailure) {
+                    rows = try connection.run(
+                        sql, parameters, isPrepared: !address.isPooled, timeout: Self.statementTimeout)
                 } catch {
-                    return .failure(error)
+                    if case .refused(let state, _) = error, state != .readOnly { throw StoreError(error) }
+                    state.connection = nil
+                    guard isRepeated else {
+                        isRepeated = true
+                        continue
+                    }
+                    throw StoreError(error)
                 }
+                return try value(rows)
             }
         }
-        return try result.get()
     }
 
     private func open(_ state: inout State) throws(StoreError) -> Connection {

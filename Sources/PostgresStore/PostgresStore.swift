@@ -110,10 +110,7 @@ package final class PostgresStore: Store {
     /// - Returns: whether the commit took place; nil if no outcome was unknown.
     /// - Throws: ``StoreError/epochLost(_:)`` or ``StoreError/locked(_:)`` if another gateway has taken over meanwhile.
     package func settle() throws(StoreError) -> Bool? {
-        let result = state.withLock { state -> Result<Bool?, StoreError> in
-            do throws(StoreError) { return .success(try settle(&state)) } catch { return .failure(error) }
-        }
-        return try result.get()
+        try state.withLock { (state) throws(StoreError) in try settle(&state) }
     }
 
     private func settle(_ state: inout State) throws(StoreError) -> Bool? {
