@@ -1,6 +1,5 @@
 // A contact card as a QR code.
 
-import Foundation
 import QRCode
 
 /// Draws the URI of a contact card as a QR code.
@@ -13,12 +12,5 @@ enum CardCode {
         guard let code = QRCode(Array(uri.utf8)) else { return nil }
         let quietZone = code.quietZone(fitting: rows)
         return coloured ? code.terminal(quietZone: quietZone) : code.plain(quietZone: quietZone)
-    }
-
-    /// The rows of the terminal on standard output; nil if it is none.
-    static var terminalRows: Int? {
-        var size = winsize()
-        guard isatty(1) == 1, ioctl(1, UInt(TIOCGWINSZ), &size) == 0, size.ws_row > 0 else { return nil }
-        return Int(size.ws_row)
     }
 }

@@ -133,7 +133,7 @@ struct SidecarVerify: SidecarAdminCommand {
     }
 
     func run() async throws {
-        let isSmall = CardCode.terminalRows.map { $0 < CardCode.rows + Self.linesBesideCode } ?? false
+        let isSmall = TerminalSize.output.map { $0.rows < CardCode.rows + Self.linesBesideCode } ?? false
         try await Self.perform(common, adding: isSmall && !short ? ["--short"] : [])
     }
 

@@ -66,7 +66,7 @@ struct Watch: AsyncParsableCommand {
         } else if isatty(1) == 1 {
             // Without line wrap, which wide characters could cause. The cursor goes to the top left, and the rest of the last
             // report is cleared: nothing flickers, nothing scrolls.
-            let page = WatchPage.text(shown.report, in: TerminalSize.current())
+            let page = WatchPage.text(shown.report, in: TerminalSize.output ?? .usual)
             print("\u{1B}[?7l\u{1B}[H\u{1B}[J\(page)\u{1B}[?7h")
         } else {
             print(WatchPage.text(shown.report, in: .unlimited))
@@ -84,10 +84,10 @@ struct TerminalSize: Equatable {
     static let unlimited = TerminalSize(columns: .max, rows: .max)
     static let usual = TerminalSize(columns: 80, rows: 24)
 
-    /// The size of the terminal on standard output; that of most if it does not say.
-    static func current() -> TerminalSize {
+    /// The size of the terminal on standard output; nil if it is none, or does not say.
+    static var output: TerminalSize? {
         var size = winsize()
-        guard ioctl(1, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else { return usual }
+        guard ioctl(1, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else { return nil }
         return TerminalSize(columns: Int(size.ws_col), rows: Int(size.ws_row))
     }
 }
