@@ -104,11 +104,7 @@ package final class HTTPServer: ChatServer {
             state.connections[ObjectIdentifier(channel)] = channel
             return nil
         }
-        if refusal == nil {
-            services.environment.tally.add(.connectionsAccepted)
-        } else {
-            services.environment.tally.add(.connectionsRefused)
-        }
+        services.environment.tally.add(refusal == nil ? .connectionsAccepted : .connectionsRefused)
         if let refusal, !state.withLock({ $0.takes(refused: channel) }) { return try refuse(channel, refusal, tls) }
         channel.closeFuture.whenComplete { _ in
             self.state.withLock { state in

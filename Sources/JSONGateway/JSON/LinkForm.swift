@@ -1,5 +1,7 @@
 // Links that a backend has to see in a text, because it gives a file to those alone who receive a link to it.
 
+import JSONCodec
+
 /// How links of a sealed text stand beside the envelope.
 package struct LinkForm: Sendable, Equatable {
     /// A piece of a text.
@@ -85,5 +87,13 @@ package struct LinkForm: Sendable, Equatable {
             true
         default: false
         }
+    }
+}
+
+extension FoundMessage {
+    /// What stands beside the envelope of the links in the text; empty if nothing does, nil if there are too many.
+    func links(in document: JSONDocument) -> String? {
+        guard let form = shape.links, let text, let words = try? document.text(text) else { return "" }
+        return form.lines(for: words)
     }
 }

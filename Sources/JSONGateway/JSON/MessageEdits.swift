@@ -36,7 +36,7 @@ package struct MessageEdits: Sendable {
     package mutating func seal(
         _ message: FoundMessage, envelope: [UInt8], mentions: JSONFragment? = nil
     ) throws(MessageFault) {
-        let beside = try links(of: message)
+        guard let beside = message.links(in: document) else { throw .tooManyLinks }
         let written: JSONFragment
         if message.shape.armour == nil {
             var base64: [UInt8] = []
@@ -70,15 +70,6 @@ package struct MessageEdits: Sendable {
                 try edits.set(message.shape.text, message.text, to: written, in: message)
             }
         }
-    }
-
-    /// What stands beside the envelope of the links in a text; empty if none does.
-    private func links(of message: FoundMessage) throws(MessageFault) -> String {
-        guard let form = message.shape.links, let place = message.text, let text = try? document.text(place) else {
-            return ""
-        }
-        guard let lines = form.lines(for: text) else { throw .tooManyLinks }
-        return lines
     }
 
     /// Writes the opened content back, and removes flag and envelope.

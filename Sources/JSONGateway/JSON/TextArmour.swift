@@ -71,8 +71,7 @@ struct TextArmour {
         guard let document = try? JSONDocument(ByteBuffer(bytes: text.bytes)),
             let words = try? document.text(document.root)
         else { throw .malformedContent }
-        guard let links else { return html(words) }
-        let parts = links.divided(words).map { part in
+        let parts = (links?.divided(words) ?? [.text(words)]).map { part in
             switch part {
             case .text(let text): escaped(text)
             case .link(let name, let link): "<a href=\"\(escaped(link))\">\(escaped(name))</a>"

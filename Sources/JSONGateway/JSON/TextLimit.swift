@@ -61,10 +61,5 @@ extension OutgoingMessage {
     package var longestEnvelope: Int? { found.shape.longestEnvelope(besides: linkLength) }
 
     /// The length of the links that stand beside the envelope.
-    private var linkLength: Int {
-        guard let form = found.shape.links, let place = found.text, let text = try? document.text(place) else {
-            return 0
-        }
-        return form.lines(for: text)?.utf8.count ?? 0
-    }
+    private var linkLength: Int { found.links(in: document)?.utf8.count ?? 0 }
 }
