@@ -39,9 +39,9 @@ import Vault
         // So it holds after a restart as well, whatever the policy is by then.
         let again = try World(.observe, store: store, seed: 2)
         let (writer, reader) = (again.connect("alice", account: "alice"), again.connect("bob", account: "bob"))
-        again.send(writer, "PRIVMSG bob :three")
-        #expect(reader.messages.contains { $0.hasSuffix(":three") })
-        #expect(!again.canary.contains("three"))
+        again.send(writer, "PRIVMSG bob :number three")
+        #expect(reader.messages.contains { $0.hasSuffix(":number three") })
+        #expect(!again.canary.contains("number three"))
     }
 
     /// The latch of messages that the gateway has sealed stays when a rise to end-to-end is not stored.
@@ -78,7 +78,7 @@ import Vault
         // What was sealed on its way to a restart is opened behind it.
         let again = try World(.hosted, store: store, seed: 2)
         let (writer, reader) = (again.connect("alice", account: "alice"), again.connect("bob", account: "bob"))
-        again.send(writer, "PRIVMSG bob :three")
+        again.send(writer, "PRIVMSG bob :number three")
         #expect(reader.messages.contains { $0.hasSuffix(":three") })
         #expect(again.environment.tally[.openUnknownSender] == 0)
         #expect(Set(try store.load().devices.map(\.id)) == Set(rows.map(\.id)), "the devices are the same ones")

@@ -301,9 +301,12 @@ struct MyClient: APIClient {
 
     /// The attempt is cancelled, and the request is sent again.
     @Test func timeoutInterval() async throws {
-        let done = try await send(APIRequestConfig(method: .post, path: "/slow", timeoutInterval: 300))
-        #expect(done.received.count == 2)
-        #expect(done.log.contains("my_client: POST /slow: failed: no answer came in time"))
+        let done = try await send(APIRequestConfig(method: .post, path: "/slow", timeoutInterval: 2000))
+        // On a busy machine a later answer may be late as well, and the queue may cancel the attempt before the client
+        // has seen that its time is over.
+        #expect(done.received.count >= 2)
+        let failed = "my_client: POST /slow: failed: "
+        #expect(done.log.contains { [failed + "no answer came in time", failed + "it was cancelled"].contains($0) })
     }
 
     @Test func tagAndIdentifier() async throws {
