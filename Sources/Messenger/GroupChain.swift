@@ -261,17 +261,25 @@ package struct GroupChain: Equatable, Sendable {
 
     /// Decides between versions that were made at the same time, so that all members come to the same result.
     ///
-    /// A branch with a version of the owner goes before one without. If both have one, the owner has used two devices,
-    /// and the smaller digest of these versions counts. If neither has one, and each branch has a single version, the
-    /// smaller digest counts. Longer branches of moderators are undecided: one of them could rewrite what was long agreed.
-    func fork(with other: GroupChain) -> Fork {
+    /// A branch with a version of the owner goes before one without. If both have one, the owner has used two devices:
+    /// the branch with more versions of the owner counts, then the smaller digest of the first ones. What a removed device
+    /// has made does not count unless a listed one has gone on from it: the owner may never have got it. If neither has
+    /// one, and each branch has a single version, the smaller digest counts. Longer branches of moderators are undecided:
+    /// one of them could rewrite what was long agreed.
+    ///
+    /// - Parameter isListed: whether the device that has made a version is in its person's list.
+    func fork(with other: GroupChain, isListed: (GroupVersion) -> Bool) -> Fork {
         let common = zip(versions, other.versions).prefix { $0.0 == $0.1 }.count
         guard common > 0 else { return .undecided }
         let (own, theirs) = (versions[common...], other.versions[common...])
         guard let mine = own.first, let their = theirs.first else { return own.isEmpty ? .taken : .kept }
         let digests: (mine: [UInt8], their: [UInt8])
-        switch (ownerVersion(from: common), other.ownerVersion(from: common)) {
-        case (let mine?, let their?): digests = (mine.digest, their.digest)
+        let owned = (mine: ownerVersions(from: common), their: other.ownerVersions(from: common))
+        switch (owned.mine.first, owned.their.first) {
+        case (let mine?, let their?):
+            let counts = (Self.count(owned.mine, isListed), Self.count(owned.their, isListed))
+            guard counts.0 == counts.1 else { return counts.0 < counts.1 ? .taken : .kept }
+            digests = (mine.digest, their.digest)
         case (.some, nil): return .kept
         case (nil, .some): return .taken
         case (nil, nil):
@@ -281,12 +289,16 @@ package struct GroupChain: Equatable, Sendable {
         return digests.their.lexicographicallyPrecedes(digests.mine) ? .taken : .kept
     }
 
-    /// The first version from a number on, at least 1, that the owner has made; nil if there is none.
-    private func ownerVersion(from number: Int) -> GroupVersion? {
-        versions.indices.dropFirst(number).first { place in
-            versions[place - 1].content.role(of: versions[place].signer) == .owner
-        }
-        .map { versions[$0] }
+    /// The versions from a number on, at least 1, that the owner has made.
+    private func ownerVersions(from number: Int) -> [GroupVersion] {
+        versions.indices.dropFirst(number)
+            .filter { place in versions[place - 1].content.role(of: versions[place].signer) == .owner }
+            .map { versions[$0] }
+    }
+
+    /// How many of the owner's versions there are up to the last one of a listed device.
+    private static func count(_ versions: [GroupVersion], _ isListed: (GroupVersion) -> Bool) -> Int {
+        versions.lastIndex(where: isListed).map { $0 + 1 } ?? 0
     }
 
     package var bytes: [UInt8] {

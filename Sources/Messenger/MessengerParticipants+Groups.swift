@@ -33,7 +33,7 @@ extension MessengerParticipants {
     /// Ours: recipients of one envelope; together with the longest text they fit into it.
     static var envelopeLimit: Int { 64 }
 
-    private var person: AccountID { .services(account) }
+    var person: AccountID { .services(account) }
 
     package var groups: [GroupState] { memory.groups.values.sorted { $0.id < $1.id } }
 
@@ -376,7 +376,7 @@ extension MessengerParticipants {
             return .done
         }
         if let known, !chain.continues(known.chain) {
-            let fork = known.chain.fork(with: chain)
+            let fork = known.chain.fork(with: chain, isListed: isListed)
             guard fork == .taken else {
                 try refuse(reference, fork == .kept ? .fork : .undecidedFork, now, &unit)
                 return .done
@@ -408,6 +408,12 @@ extension MessengerParticipants {
         }
         try settle(group, now, &unit)
         return .done
+    }
+
+    /// Whether the device that has made a version is in the list of its person, as far as it is known.
+    private func isListed(_ version: GroupVersion) -> Bool {
+        let list = version.signer == person ? own.deviceList : own.peer(version.signer)?.deviceList
+        return list.map { $0.identity(of: version.device) != nil } ?? true
     }
 
     private enum Signatures {

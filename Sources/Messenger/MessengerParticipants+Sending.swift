@@ -232,11 +232,14 @@ extension MessengerParticipants {
 
     /// Queues a call; it is sent after the commit.
     ///
-    /// - Parameter lane: that of its devices; nil for calls without.
+    /// - Parameters:
+    ///   - lane: that of its devices; nil for calls without.
+    ///   - reserved: its id, and so its place in the lane; nil for the end of the lane.
     mutating func enqueue(
-        _ call: QueuedCall, in lane: String? = nil, _ now: Timestamp, _ unit: inout Unit
+        _ call: QueuedCall, in lane: String? = nil, at reserved: UInt64? = nil, _ now: Timestamp, _ unit: inout Unit
     ) throws {
-        let id = ids.next(in: .only, at: now)
+        let id = reserved ?? ids.next(in: .only, at: now)
+        if reserved == nil { noteUsed(id + call.reservedIDs) }
         let token = RequestToken(number: id)
         _ = try queue.append(call.request(tenant: account, lane: lane), token: token, id: id, now: now.queueTime)
         if let lane { memory.lanes.begin(call.devices, in: lane) }
@@ -332,7 +335,7 @@ extension MessengerParticipants {
             sealsReceipts = true
             sealReceipt([message], isRead: isRead, to: .services(user), now, &unit)
         }
-        if end == .unknownRecipient { divide(call, now, &unit) }
+        if end == .unknownRecipient { divide(call, id, now, &unit) }
         guard let sequence = call.sequence, var open = memory.open[sequence] else { return }
         open.remove(id)
         memory.open[sequence] = open.isEmpty ? nil : open
@@ -340,16 +343,21 @@ extension MessengerParticipants {
     }
 
     /// A recipient's list has changed: their keys are read again, and the devices that are still listed get an envelope
-    /// for several by themselves.
-    private mutating func divide(_ call: QueuedCall, _ now: Timestamp, _ unit: inout Unit) {
+    /// for several by themselves, before all that waits behind it.
+    private mutating func divide(_ call: QueuedCall, _ id: UInt64, _ now: Timestamp, _ unit: inout Unit) {
         guard case .envelope(let bytes, let recipients, let message, let sequence, let expires) = call else { return }
         for user in Set(recipients.map(\.user)).sorted() { report(.keysWanted(user), &unit) }
         guard recipients.count > 1 else { return }
-        for recipient in recipients {
+        for (number, recipient) in recipients.enumerated() {
             guard let lane = memory.lanes.lanes(for: [recipient.device]).first?.lane else { continue }
-            try? enqueue(
-                .envelope(bytes, to: [recipient], message: message, sequence: sequence, expires: expires), in: lane,
-                now, &unit)
+            let part = QueuedCall.envelope(
+                bytes, to: [recipient], message: message, sequence: sequence, expires: expires)
+            do {
+                try enqueue(part, in: lane, at: id + 1 + UInt64(number), now, &unit)
+            } catch {
+                // A program before this version has reserved no ids, and another request has this one.
+                try? enqueue(part, in: lane, now, &unit)
+            }
         }
     }
 
@@ -365,13 +373,21 @@ extension MessengerParticipants {
         case .failed, .unsupported, .refused: message.isRefused = true
         }
         if isLast {
-            let hasFailed = message.isRefused || !(message.isTaken || message.state == .sent)
+            let hasFailed = message.isRefused || !(message.isTaken || message.state == .sent || isForNobodyElse(message))
             // What a recipient has confirmed has arrived.
             if message.state < .received { message.state = hasFailed ? .failed : .sent }
             (message.isTaken, message.isRefused) = (false, false)
         }
         guard message != before, (try? put(message, &unit)) != nil else { return }
         if message.state != before.state { report(.changed(message), &unit) }
+    }
+
+    /// Whether a message is in a group whose other members, if there are any, still wait for it.
+    private func isForNobodyElse(_ message: ChatMessage) -> Bool {
+        guard let group = message.chat.group.flatMap({ memory.groups[$0] }) else { return false }
+        return group.content.members.allSatisfy { member in
+            member.account == person || memory.waiting[member.account]?.contains(message.sequence) == true
+        }
     }
 
     // MARK: Receipts

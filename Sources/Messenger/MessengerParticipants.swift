@@ -151,6 +151,7 @@ package struct MessengerParticipants: VaultHolding {
         }
         for request in queue.requests {
             guard let call = QueuedCall(request) else { continue }
+            noteUsed(request.id + call.reservedIDs)
             if let lane = request.lane { memory.lanes.begin(call.devices, in: lane) }
             guard let sequence = call.sequence else { continue }
             memory.open[sequence, default: []].insert(request.id)

@@ -31,6 +31,9 @@ enum QueuedCall: Equatable {
         if case .envelope(_, let recipients, _, _, _) = self { recipients.map(\.device) } else { [] }
     }
 
+    /// How many ids after that of its request belong to it: an envelope for several may have to be divided into one for each.
+    var reservedIDs: UInt64 { devices.count > 1 ? UInt64(devices.count) : 0 }
+
     /// See ``Attempt/expires``.
     var expires: Int64? { if case .envelope(_, _, _, _, let expires) = self { expires } else { nil } }
 
