@@ -373,7 +373,8 @@ extension MessengerParticipants {
         case .failed, .unsupported, .refused: message.isRefused = true
         }
         if isLast {
-            let hasFailed = message.isRefused || !(message.isTaken || message.state == .sent || isForNobodyElse(message))
+            let isAnywhere = message.isTaken || message.state == .sent || isForNobodyElse(message)
+            let hasFailed = message.isRefused || !isAnywhere
             // What a recipient has confirmed has arrived.
             if message.state < .received { message.state = hasFailed ? .failed : .sent }
             (message.isTaken, message.isRefused) = (false, false)

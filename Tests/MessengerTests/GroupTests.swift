@@ -304,6 +304,63 @@ import Testing
         for device in devices { #expect(device.machine.groups.first?.content.name == "later") }
     }
 
+    /// A device of the owner makes a version and is revoked before the owner gets it: the owner's version counts, whatever
+    /// the digests are.
+    @Test(arguments: 1...6) func aVersionOfARevokedDeviceOfTheOwnerDoesNotDivide(_ seed: UInt64) throws {
+        let world = World(seed: seed * 100)
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let tablet = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let change = GroupChange.create(name: "team", metadata: [], members: ["bob"])
+        let group = try #require(world.change(change, by: alice)).id
+        world.deliver()
+        #expect(world.change(.rename("by the tablet"), of: group, by: tablet) != nil)
+        for attempt in tablet.attempts {
+            guard case .send(let bytes, "bob", let device, _) = attempt.call else { continue }
+            world.deliver(bytes, to: [("bob", device)], from: "alice")
+        }
+        tablet.attempts = []
+        world.deliver()
+        #expect(bob.machine.groups.first?.content.name == "by the tablet")
+        alice.perform { .revoke(ticket: $0, tablet.id) }
+        #expect(world.change(.rename("by alice"), of: group, by: alice) != nil)
+        world.deliver()
+        #expect(bob.machine.groups.first?.content.name == "by alice")
+    }
+
+    /// Of two branches by devices of the owner, the one with more versions of the owner counts on all devices.
+    @Test(arguments: 1...6) func theLongerBranchOfTheOwnerCounts(_ seed: UInt64) throws {
+        let world = World(seed: seed * 100)
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let tablet = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let change = GroupChange.create(name: "team", metadata: [], members: ["bob"])
+        let group = try #require(world.change(change, by: alice)).id
+        world.deliver()
+        world.change(.rename("one of the tablet"), of: group, by: tablet)
+        world.change(.rename("one of alice"), of: group, by: alice)
+        world.change(.rename("two of alice"), of: group, by: alice)
+        world.deliver()
+        for device in [alice, bob, tablet] { #expect(device.machine.groups.first?.content.name == "two of alice") }
+    }
+
+    /// A text that was only for own devices, which are removed meanwhile, has failed for nobody.
+    @Test(arguments: [false, true]) func aTextForNobodyElseDoesNotFail(_ isWaiting: Bool) throws {
+        let devices = try people("alice", "bob")
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: devices[0])
+        let members = isWaiting ? ["nobody"] : ["bob"]
+        let change = GroupChange.create(name: "", metadata: [], members: members)
+        let group = try #require(world.change(change, by: devices[0])).id
+        if !isWaiting { world.change(.remove(members), of: group, by: devices[0]) }
+        world.deliver()
+        devices[0].send("one", in: group)
+        let call = try #require(devices[0].nextCall())
+        guard case .send(_, "alice", phone.id, _) = call.call else { return fail("\(call.call)") }
+        devices[0].end(call, .unknownRecipient)
+        #expect(devices[0].history(in: group).map(\.state) == [.sent])
+    }
+
     /// Long branches stay apart until the owner makes one more version.
     @Test func longBranchesAreDecidedByTheOwner() throws {
         let devices = try people("alice", "bob", "carol", "dave")

@@ -280,6 +280,36 @@ import Testing
         #expect(bob.texts(with: "alice") == ["one", "1 removed"] && phone.texts(with: "alice") == ["one"])
     }
 
+    /// An envelope for several devices is divided because one of them was removed: its parts go before what was written
+    /// after it, also after a restart.
+    @Test(arguments: [false, true]) func theRestOfADividedEnvelopeStaysInItsPlace(_ restarts: Bool) throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        alice.send("one", to: "bob")
+        world.deliver()
+        alice.run([.sendsSeveral(true)])
+        alice.send("two", to: "bob")
+        bob.perform { .revoke(ticket: $0, phone.id) }
+        for attempt in bob.attempts {
+            guard case .send(let bytes, "alice", let device, _) = attempt.call else { continue }
+            world.deliver(bytes, to: [("alice", device)], from: "bob")
+        }
+        alice.send("three", to: "bob")
+        let several = try #require(alice.nextCall())
+        guard case .sendSeveral = several.call else { return fail("\(several.call)") }
+        if restarts { try alice.restart() }
+        alice.end(restarts ? try #require(alice.nextCall()) : several, .unknownRecipient)
+        if restarts { try alice.restart() }
+        while let attempt = alice.nextCall() {
+            guard case .send(let bytes, "bob", let device, _) = attempt.call else { return fail("\(attempt.call)") }
+            if device == bob.id { world.deliver(bytes, to: [("bob", device)], from: "alice") }
+            alice.end(attempt, device == bob.id ? .done : .unknownRecipient)
+        }
+        #expect(bob.texts(with: "alice") == ["one", "two", "three"])
+        #expect(alice.history(with: "bob").map(\.state).allSatisfy { $0 >= .sent && $0 < .failed })
+    }
+
     /// The list with a new device comes before the keys with it are published: the device is not left out.
     @Test func keysFromBeforeADeviceWasAddedAreReadAgain() throws {
         let (alice, bob) = (try world.person("alice"), try world.person("bob"))
