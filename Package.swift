@@ -57,6 +57,7 @@ let package = Package(
         .library(name: "TransportsService", targets: ["TransportsService"]),
         .library(name: "PawlMessenger", targets: ["PawlMessenger"]),
         .library(name: "PawlMessengerIRC", targets: ["PawlMessengerIRC"]),
+        .library(name: "PawlMessengerWebSocket", targets: ["PawlMessengerWebSocket"]),
         .library(name: "PawlPeerToPeerTCP", targets: ["PawlPeerToPeerTCP"]),
         .library(name: "PawlPeerToPeerWebRTC", targets: ["PawlPeerToPeerWebRTC"]),
         .library(name: "QRCode", targets: ["QRCode"]),
@@ -104,7 +105,7 @@ let package = Package(
             ]),
         library("OMEMO", ["DoubleRatchet"]),
         library("Envelope", []),
-        library("HTTPCodec", [nioCore]),
+        library("HTTPCodec", ["Envelope", crypto, nioCore]),
         library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
         library("QRCode", []),
@@ -181,8 +182,8 @@ let package = Package(
         library(
             "HTTPServer",
             [
-                "CZlib", "CommitLoop", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection", "Reports",
-                "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
+                "CZlib", "CommitLoop", "Envelope", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection",
+                "Reports", "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue"]),
         library(
@@ -218,7 +219,12 @@ let package = Package(
                 crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
         library("PawlMessengerIRC", ["Envelope", "IRCCodec", "PawlMessenger", deque, nioCore, nioPosix, nioSSL]),
-        library("PawlPeerToPeerTCP", ["HTTPCodec", "PawlMessenger", "PeerConnection", nioCore, nioPosix, nioSSL]),
+        library("PawlMessengerWebSocket", ["Envelope", "HTTPCodec", "PawlMessenger", nioCore, nioPosix, nioSSL]),
+        library(
+            "PawlPeerToPeerTCP",
+            [
+                "HTTPCodec", "PawlMessenger", "PawlMessengerWebSocket", "PeerConnection", nioCore, nioPosix, nioSSL,
+            ]),
         library("PawlPeerToPeerWebRTC", ["CWebRTC", "PawlMessenger", "PeerConnection"]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(

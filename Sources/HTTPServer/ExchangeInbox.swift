@@ -1,5 +1,6 @@
 // Delivers answers from other threads to an exchange.
 
+import Envelope
 import JSONGateway
 import NIOCore
 import NIOSupport
@@ -18,6 +19,8 @@ protocol ReplyTarget: AnyObject {
     func carry(_ write: SocketWrite)
     /// The other end of a relay has sent something.
     func receive(_ event: RelayLink.Event)
+    /// The device has opened another WebSocket for its messages.
+    func socketReplaced()
     /// A policy or a latch has risen.
     func protectionRose()
 }
@@ -29,6 +32,8 @@ extension ReplyTarget {
     package func carry(_ write: SocketWrite) { write.end(.unsent) }
     /// Only relays between devices have another end.
     package func receive(_: RelayLink.Event) {}
+    /// Only a device's WebSocket can be replaced.
+    func socketReplaced() {}
     /// Only relays without inspection have to react.
     func protectionRose() {}
 }
@@ -48,6 +53,8 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
     /// Stands for the client among those that wait for the outcome of a write.
     private var waiter: WriteWaiter?
     private var hasJoinedRelay = false
+    /// The device whose WebSocket for messages this is.
+    private var device: DeviceID?
     private var link: (link: RelayLink, side: RelayLink.Side)?
 
     init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
@@ -135,6 +142,14 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         }
     }
 
+    /// Becomes the WebSocket of a device, in the place of an earlier one.
+    package func openSocket(of device: DeviceID) {
+        self.device = device
+        services.environment.mailSockets.open(device, as: id) {
+            self.eventLoop.execute { self.target?.socketReplaced() }
+        }
+    }
+
     private func met(_ link: RelayLink, _ side: RelayLink.Side) {
         // The client has gone meanwhile.
         guard target != nil else { return link.send(.closed, from: side) }
@@ -154,6 +169,8 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         (target, waiter) = (nil, nil)
         if hasJoinedRelay { services.environment.relays.leave(id) }
         hasJoinedRelay = false
+        if let device { services.environment.mailSockets.close(device, as: id) }
+        device = nil
         send(.closed)
         link = nil
         if watchesProtection { services.environment.unwatchProtection(id) }

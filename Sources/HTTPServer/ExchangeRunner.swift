@@ -168,6 +168,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             guard let connection = client.upgradable, !hasBegunAnswer else { return fail(.upstreamUnreachable) }
             handOver()
             connection.beginRelay(head, call, self)
+        case .beginMailSocket(let head, let machine):
+            guard let connection = client.upgradable, !hasBegunAnswer else { return fail(.upstreamUnreachable) }
+            handOver()
+            connection.beginMailSocket(head, machine, self)
         case .wake(let time):
             wake?.cancel()
             wake = origin.schedule(at: time) { [weak self] in self?.receive(.woken) }

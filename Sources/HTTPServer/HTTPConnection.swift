@@ -303,12 +303,23 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
 
     /// Becomes one end of a relay between two devices.
     package func beginRelay(_ head: ResponseHead, _ call: RelayCall, _ ended: ExchangeRunner) {
+        become(DeviceRelay(call, connection: self, ended: ended), head)
+    }
+
+    /// Becomes the WebSocket over which a device gets its messages.
+    package func beginMailSocket(_ head: ResponseHead, _ machine: MailSocketMachine, _ ended: ExchangeRunner) {
+        let socket = MailSocket(machine, connection: self, ended: ended)
+        become(socket, head)
+        socket.begin()
+    }
+
+    /// Answers 101, and hands the connection over.
+    private func become(_ relay: any ClientRelay, _ head: ResponseHead) {
         exchange = nil
         body = nil
         write(head)
         flush()
         disarm()
-        let relay = DeviceRelay(call, connection: self, ended: ended)
         self.relay = relay
         passInput(to: relay)
         relay.clientReadComplete()

@@ -7,8 +7,8 @@ public import Foundation
 import HTTPCodec
 public import NIOCore
 public import NIOPosix
-import NIOSSL
 public import PawlMessenger
+import PawlMessengerWebSocket
 import PeerConnection
 
 /// Connects two devices over a relay of the Pawl gateway that both use.
@@ -106,7 +106,10 @@ public struct GatewayRelayP2PTransportClientFactory: P2PTransportClientFactory {
             let promise = group.next().makePromise(of: Void.self)
             let channel: any Channel
             do {
-                channel = try await connect(to: place, RelayUpgrade(request: request, client: client, promise: promise))
+                let upgrade = RelayUpgrade(request: request, client: client, promise: promise)
+                channel = try await place.connect(on: group, within: TCPLimits.connectTime) { channel in
+                    try channel.pipeline.syncOperations.addHandler(RelayUpgradeHandler(upgrade))
+                }
             } catch {
                 promise.fail(error)
                 throw P2PError.transport("The gateway cannot be reached.")
@@ -132,56 +135,24 @@ public struct GatewayRelayP2PTransportClientFactory: P2PTransportClientFactory {
 
     // MARK: The gateway
 
-    private struct Place {
-        var host: String
-        var port: Int
-        var isSecure: Bool
-    }
-
     /// The request for a relay.
     ///
     /// - Throws: ``P2PError/transport(_:)`` if the address or the login cannot be written.
     private func request(
         _ session: [UInt8], _ state: P2PFrameworkState, _ login: GatewayCredential
-    ) throws -> (RequestHead, Place) {
-        let isSecure = url.scheme?.lowercased() == "https"
-        guard let host = url.host(), isSecure || url.scheme?.lowercased() == "http", url.query == nil else {
-            throw P2PError.transport("The gateway has no address.")
-        }
-        let port = url.port ?? (isSecure ? 443 : 80)
-        var path = url.path(percentEncoded: true)
-        while path.hasSuffix("/") { path.removeLast() }
-        let target =
-            path + "/_pawl/v1/relays/\(Hexadecimal.text(session))?account="
-            + GatewayCredential.segment(state.username.raw) + "&device=\(state.deviceId.raw)"
-        let authority = (host.contains(":") ? "[\(host)]" : host) + (url.port.map { ":\($0)" } ?? "")
-        guard FieldText.isText(login.value), FieldText.isText(authority), FieldText.isText(target),
-            login.header.utf8.allSatisfy({ Character(UnicodeScalar($0)).isLetter || $0 == 0x2D })
-        else { throw P2PError.transport("The login cannot be sent.") }
-        let head = RequestHead(
-            "GET", target,
-            headers: [
-                "Host": authority, "Connection": "Upgrade", "Upgrade": RelayUpgrade.name, login.header: login.value,
-            ])
-        return (head, Place(host: host, port: port, isSecure: isSecure))
-    }
-
-    private func connect(to place: Place, _ upgrade: RelayUpgrade) async throws -> any Channel {
-        let tls = place.isSecure ? try NIOSSLContext(configuration: .makeClientConfiguration()) : nil
-        return try await ClientBootstrap(group: group)
-            .connectTimeout(TCPLimits.connectTime)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    if let tls {
-                        let name = (try? SocketAddress(ipAddress: place.host, port: 0)) == nil ? place.host : nil
-                        try channel.pipeline.syncOperations.addHandler(
-                            NIOSSLClientHandler(context: tls, serverHostname: name))
-                    }
-                    try channel.pipeline.syncOperations.addHandler(RelayUpgradeHandler(upgrade))
-                }
+    ) throws -> (RequestHead, GatewayAddress) {
+        do throws(GatewayAddress.Malformed) {
+            let address = try GatewayAddress(url)
+            let target =
+                address.path + "/_pawl/v1/relays/\(Hexadecimal.text(session))?account="
+                + GatewayCredential.segment(state.username.raw) + "&device=\(state.deviceId.raw)"
+            return (try address.request(target, upgrade: RelayUpgrade.name, login), address)
+        } catch {
+            switch error {
+            case .address: throw P2PError.transport("The gateway has no address.")
+            case .login: throw P2PError.transport("The login cannot be sent.")
             }
-            .connect(host: place.host, port: place.port).get()
+        }
     }
 }
 

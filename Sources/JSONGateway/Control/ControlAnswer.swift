@@ -10,6 +10,8 @@ package struct ControlAnswer: Equatable, Sendable {
     package var status: Int
     /// A JSON object.
     package var body: JSONFragment
+    /// The protocol to which the client has to upgrade.
+    private var upgrade: String?
 
     init(_ members: [(name: String, value: JSONFragment)], status: Int = 200) {
         (self.status, body) = (status, .object(members))
@@ -36,8 +38,8 @@ package struct ControlAnswer: Equatable, Sendable {
         case otherDevice
         case outOfOrder(next: Int)
         case notStored
-        /// A relay was asked for without an upgrade to it.
-        case noUpgrade
+        /// A relay or a WebSocket was asked for without an upgrade to this protocol.
+        case noUpgrade(String)
         /// The other device has not come to the relay.
         case notMet
         /// The gateway collects too much for its clients at present.
@@ -113,7 +115,7 @@ package struct ControlAnswer: Equatable, Sendable {
             case .otherDevice: "Another device of your account is in this call."
             case .outOfOrder(let next): "An earlier message about this call is missing. Send number \(next) first."
             case .notStored: "The gateway could not store it. Try again later."
-            case .noUpgrade: "Ask for a relay with Connection: Upgrade and Upgrade: pawl-relay, over HTTP/1.1."
+            case .noUpgrade(let name): "Ask for it with Connection: Upgrade and Upgrade: \(name), over HTTP/1.1."
             case .notMet: "The other device has not come. Try again later."
             case .noRoom: ExchangeRefusal.noRoomWords
             case .refused(let reason): "Not done: \(reason)."
@@ -130,12 +132,13 @@ package struct ControlAnswer: Equatable, Sendable {
         }
         if case .outOfOrder(let next) = fault { members.append(("next", .integer(next))) }
         self.init(members, status: fault.status)
+        if case .noUpgrade(let name) = fault { upgrade = name }
     }
 
     /// The answer as an HTTP response.
     package var response: (ResponseHead, ByteBuffer) {
         var head = ResponseHead(status, headers: ["Content-Type": "application/json", "Cache-Control": "no-store"])
-        if status == 426 { head.headers.add("Upgrade", HTTPExchange.relayProtocol) }
+        if let upgrade { head.headers.add("Upgrade", upgrade) }
         if [429, 502, 503].contains(status) { head.headers.add("Retry-After", "5") }
         return (head, ByteBuffer(bytes: body.bytes))
     }

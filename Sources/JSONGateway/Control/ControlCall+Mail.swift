@@ -49,7 +49,7 @@ extension ControlCaller {
         case .config(let account): return .readConfig(account)
         case .setPushToken: return .setPushToken(try ControlBody(body).text("token", limit: PushTokens.sizeLimit))
         case .removePushToken: return .setPushToken(nil)
-        case .challenge, .me, .publish, .devices, .bundles, .replenish, .list, .relay, .postCall, .calls:
+        case .challenge, .me, .publish, .devices, .bundles, .replenish, .list, .relay, .socket, .postCall, .calls:
             throw .unknownCall
         }
     }

@@ -24,6 +24,8 @@ struct ControlCaller: Sendable {
         case submit(JSONJob, ControlCall)
         /// The call waits for another device. Only for a request of its own, whose connection becomes the relay.
         case relay(RelayCall)
+        /// The connection of a request of its own becomes the WebSocket of this device.
+        case socket(DeviceID)
     }
 
     let environment: JSONEnvironment
@@ -117,6 +119,9 @@ struct ControlCaller: Sendable {
         case .removePushToken:
             guard device != nil else { throw .notProven }
             return call.mail(try Self.request(route, query, body))
+        case .socket:
+            guard let device else { throw .notProven }
+            return .socket(device)
         case .relay(let session):
             guard let device else { throw .notProven }
             guard case .single(let name) = query["account"], let other = ControlRoute.account(name),

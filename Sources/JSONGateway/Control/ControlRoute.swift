@@ -49,11 +49,13 @@ package enum ControlRoute: Equatable, Sendable {
     case register
     /// `GET relays/{session}?account=ACCOUNT&device=DEVICE`: a relay to another device, by an upgrade.
     case relay([UInt8])
+    /// `GET socket`: a WebSocket for the messages of the device, by an upgrade.
+    case socket
 
     /// Whether it is about mailboxes or calls, which have limits of their own.
     var isMail: Bool {
         switch self {
-        case .post, .fetch, .acknowledge, .receipt, .postCall, .calls: true
+        case .post, .fetch, .acknowledge, .receipt, .postCall, .calls, .socket: true
         default: false
         }
     }
@@ -99,6 +101,7 @@ package enum ControlRoute: Equatable, Sendable {
         case ("POST", 1, "messages", _): self = .post
         case ("GET", 1, "messages", _): self = .fetch
         case ("PUT", 2, "messages", "acknowledged"): self = .acknowledge
+        case ("GET", 1, "socket", _): self = .socket
         case ("PUT", 1, "config", _): self = .publishConfig
         case ("PUT", 1, "push", _): self = .setPushToken
         case ("DELETE", 1, "push", _): self = .removePushToken

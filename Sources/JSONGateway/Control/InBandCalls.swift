@@ -135,7 +135,10 @@ struct InBandCalls: Sendable {
                 state = .calling(call, machine)
                 steps.append(.submit(job))
             // The connection carries the chat.
-            case .relay: steps.append(.answer(call.answer(ControlAnswer(.noUpgrade))))
+            case .relay:
+                steps.append(.answer(call.answer(ControlAnswer(.noUpgrade(HTTPExchange.relayProtocol)))))
+            case .socket:
+                steps.append(.answer(call.answer(ControlAnswer(.noUpgrade(HTTPExchange.socketProtocol)))))
             }
         }
         return steps

@@ -116,6 +116,8 @@ package enum ExchangeAction: Sendable {
     case joinRelay(RelayCall)
     /// Answers 101 with this head, and relays bytes between the two devices.
     case beginRelay(ResponseHead, RelayCall)
+    /// Answers 101 with this head, and sends the messages of a device over the WebSocket.
+    indirect case beginMailSocket(ResponseHead, MailSocketMachine)
     /// Requests ``ExchangeEvent/woken`` at a time in monotonic nanoseconds.
     case wake(at: Int64)
     /// Reports a defect of the gateway, for the log.

@@ -60,12 +60,26 @@ extension HTTPExchange {
             actions.append(.submit(job))
             return .calling(call, head)
         case .relay(let call):
-            guard head.isRelayUpgrade else { return self.answer(head, ControlAnswer(.noUpgrade), &actions) }
+            guard head.isRelayUpgrade else {
+                return self.answer(head, ControlAnswer(.noUpgrade(Self.relayProtocol)), &actions)
+            }
             actions.append(.wake(at: now.monotonic + RelayLimits.waitingTime))
             actions.append(.joinRelay(call))
             return .waitingForRelay(call, head)
+        case .socket(let device):
+            guard let accept = head.webSocketAccept else {
+                return self.answer(head, ControlAnswer(.noUpgrade(Self.socketProtocol)), &actions)
+            }
+            let answer = ResponseHead(
+                101, reason: "Switching Protocols",
+                headers: ["Connection": "Upgrade", "Upgrade": Self.socketProtocol, "Sec-WebSocket-Accept": accept])
+            actions.append(.beginMailSocket(answer, MailSocketMachine(device, caller, client.credential)))
+            return .over
         }
     }
+
+    /// The protocol of a WebSocket. RFC 6455 section 4.2.
+    package static let socketProtocol = "websocket"
 
     /// The protocol to which a connection is upgraded that relays bytes. It has no form of its own.
     package static let relayProtocol = "pawl-relay"

@@ -32,6 +32,7 @@ package final class JSONEnvironment: Sendable {
     package let directory: DirectoryCache
     package let devices = ProvenDevices()
     package let relays = RelayTable()
+    package let mailSockets = MailSockets()
     package let credentials = CredentialCache()
     package let accounts = KnownAccounts()
     package let conversations = MemberCache()

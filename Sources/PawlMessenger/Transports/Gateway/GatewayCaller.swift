@@ -82,6 +82,23 @@ final class GatewayCaller: Sendable {
         throw Self.failure(response.status, response.body)
     }
 
+    /// Opens the WebSocket for the messages of this device.
+    ///
+    /// - Throws: ``Failure/unreachable`` for every reason: the calls for the messages tell which it is.
+    func openSocket(_ sockets: any GatewaySocketClient) async throws(Failure) -> any GatewaySocket {
+        let credential = try await login()
+        guard let url = URL(string: url + "socket") else { throw .unreachable }
+        let request = GatewaySocketRequest(
+            url: url, credential: credential, messageLimit: GatewayBody.answerLimit, waitingLimit: Self.waitingPages,
+            silence: Self.silence)
+        do { return try await sockets.open(request) } catch { throw .unreachable }
+    }
+
+    /// Pages that may wait to be stored. The gateway sends two, and the first one may be empty.
+    private static let waitingPages = 3
+    /// Ours: how long a WebSocket may be silent. The gateway sends a ping every 25 seconds.
+    private static let silence: Duration = .seconds(75)
+
     private static func failure(_ status: Int, _ body: [UInt8]) -> Failure {
         let (code, words) = GatewayBody.refusal(body)
         return switch (status, code) {

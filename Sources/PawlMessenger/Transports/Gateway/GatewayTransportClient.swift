@@ -1,7 +1,8 @@
 // A transport over the calls of a Pawl gateway in front of the app's backend. Sources/WIRE.md describes them.
 //
-// One task keeps the connection: it logs in, proves the device as soon as the account's list has it, and fetches what
-// waits for it with calls that the gateway answers when something comes. After a failure it begins again, later each time.
+// One task keeps the connection: it logs in, proves the device as soon as the account's list has it, and takes what waits
+// for it: over a WebSocket if it has a client for these and one can be opened, else with calls that the gateway answers when
+// something comes. After a failure it begins again, later each time.
 
 import Devices
 public import Foundation
@@ -40,6 +41,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     }
 
     private let caller: GatewayCaller
+    private let sockets: (any GatewaySocketClient)?
     private let state = Mutex(State())
 
     /// A transport for a device; made in `usingTransport`.
@@ -47,23 +49,27 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     /// - Parameters:
     ///   - url: the root of the gateway, such as `https://chat.example.org`. Its own calls are under `/_pawl/v1`.
     ///   - request: the device, which signs its proofs.
+    ///   - sockets: opens the WebSocket over which messages come, such as `WebSocketGatewayClient` of the library
+    ///     PawlMessengerWebSocket. Without one, and while none can be opened, calls over HTTP wait for messages.
     ///   - credential: logs in, or returns the login of before. Called again when the backend has refused it, with true.
     ///     ``CypherTransportError/refused(_:)`` means that the person has to log in; after any other error it is called
     ///     again later.
     public convenience init(
-        url: URL, for request: TransportCreationRequest,
+        url: URL, for request: TransportCreationRequest, sockets: (any GatewaySocketClient)? = nil,
         credential: @escaping @Sendable (_ isRefused: Bool) async throws -> GatewayCredential
     ) {
         self.init(
             url: url, for: request, network: URLSessionNetworkClient(largestResponse: GatewayBody.answerLimit),
-            credential: credential)
+            sockets: sockets, credential: credential)
     }
 
     /// As above, over another network client.
     package init(
         url: URL, for request: TransportCreationRequest, network: any NetworkClient,
+        sockets: (any GatewaySocketClient)? = nil,
         credential: @escaping @Sendable (_ isRefused: Bool) async throws -> GatewayCredential
     ) {
+        self.sockets = sockets
         caller = GatewayCaller(url, for: request, network: network, credential: credential)
     }
 
@@ -105,10 +111,10 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             setAuthenticated(after: error)
             failure = error
         }
-        let task = Task { [weak self, caller] in
+        let task = Task { [weak self, caller, sockets] in
             // Events are handed over one after the other.
             _ = await before?.value
-            await Self.run(caller) { [weak self] in self }
+            await Self.run(caller, sockets) { [weak self] in self }
         }
         state.withLock { state in
             state.task?.cancel()
@@ -145,8 +151,12 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     /// Keeps the connection until the task is cancelled, or the client is released.
     ///
     /// - Parameter current: the client; nil if it was released. It is not kept while a call waits.
-    private static func run(_ caller: GatewayCaller, _ current: @Sendable () -> GatewayTransportClient?) async {
+    private static func run(
+        _ caller: GatewayCaller, _ sockets: (any GatewaySocketClient)?,
+        _ current: @Sendable () -> GatewayTransportClient?
+    ) async {
         var pause = shortestPause
+        var socketPause = shortestSocketPause
         while !Task.isCancelled {
             do {
                 var (isProven, oneTime) = try await caller.identify()
@@ -157,8 +167,22 @@ public final class GatewayTransportClient: CypherServerTransportClient {
                     (isProven, oneTime) = try await caller.identify()
                 }
                 if isProven { await current()?.report(oneTimeLeft: oneTime) }
-                pause = shortestPause
-                try await fetch(caller, current)
+                guard let sockets else {
+                    pause = shortestPause
+                    try await fetch(caller, until: nil, current)
+                    continue
+                }
+                let begin = ContinuousClock.now
+                if try await listen(caller, sockets, current) {
+                    socketPause = shortestSocketPause
+                    // Otherwise something ends it all the time.
+                    if begin.duration(to: .now) > longLife { pause = shortestPause }
+                } else {
+                    pause = shortestPause
+                    try await fetch(caller, until: .now + socketPause, current)
+                    socketPause = min(socketPause * 2, longestSocketPause)
+                    continue
+                }
             } catch is MessengerClosed {
                 return
             } catch let failure as GatewayCaller.Failure {
@@ -209,9 +233,84 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         try? await delegate?.receiveServerEvent(.oneTimePreKeysLow(left: left))
     }
 
+    /// Ours: how long calls are used after no WebSocket could be opened, doubled each time.
+    private static let (shortestSocketPause, longestSocketPause): (Duration, Duration) = (.seconds(30), .seconds(600))
+    /// Ours: a WebSocket that has lived so long is opened again without a longer pause.
+    private static let longLife: Duration = .seconds(30)
+    /// Ours: how long the first page may take.
+    private static let firstPageTime: Duration = .seconds(15)
+
+    /// Takes the pages that the gateway sends over a WebSocket.
+    ///
+    /// - Returns: false if there was none: it could not be opened, or no page came.
+    /// - Throws: an error if the messenger has not stored an entry, or the task is cancelled.
+    private static func listen(
+        _ caller: GatewayCaller, _ sockets: any GatewaySocketClient,
+        _ current: @Sendable () -> GatewayTransportClient?
+    ) async throws -> Bool {
+        guard let socket = try? await caller.openSocket(sockets) else {
+            try Task.checkCancellation()
+            return false
+        }
+        let timer = Task {
+            try await Task.sleep(for: firstPageTime)
+            socket.close()
+        }
+        defer {
+            timer.cancel()
+            socket.close()
+        }
+        var position: UInt64 = 0
+        var hasBegun = false
+        do {
+            try await withTaskCancellationHandler {
+                while let bytes = await socket.receive() {
+                    timer.cancel()
+                    guard let page = try? GatewayBody.page(bytes, after: position) else { return }
+                    hasBegun = true
+                    let before = position
+                    try await deliver(page, &position, caller, current)
+                    guard position > before else { continue }
+                    // One that has ended meanwhile says so at the next page.
+                    try? await socket.send(GatewayBody.acknowledgement(position))
+                }
+            } onCancel: {
+                socket.close()
+            }
+            try Task.checkCancellation()
+        } catch {
+            // The gateway may not have read what was sent over the WebSocket.
+            if position > 0 { try? await acknowledge(position, caller) }
+            throw error
+        }
+        return hasBegun
+    }
+
+    /// Hands the entries of a page over, one after the other.
+    ///
+    /// - Parameter position: the last entry that the messenger has stored.
+    private static func deliver(
+        _ page: GatewayPage, _ position: inout UInt64, _ caller: GatewayCaller,
+        _ current: @Sendable () -> GatewayTransportClient?
+    ) async throws {
+        if let left = page.oneTime { await current()?.report(oneTimeLeft: left) }
+        for entry in page.entries {
+            try Task.checkCancellation()
+            guard let delegate = current()?.delegate else { throw MessengerClosed() }
+            if let event = serverEvent(entry, for: caller.request) {
+                try await delegate.receiveServerEvent(event)
+            }
+            position = entry.sequence
+        }
+    }
+
     /// Fetches pages until something fails.
-    private static func fetch(_ caller: GatewayCaller, _ current: @Sendable () -> GatewayTransportClient?) async throws
-    {
+    ///
+    /// - Parameter end: returns then, when nothing has come; nil for never.
+    private static func fetch(
+        _ caller: GatewayCaller, until end: ContinuousClock.Instant?,
+        _ current: @Sendable () -> GatewayTransportClient?
+    ) async throws {
         // What was not acknowledged on an earlier connection comes again.
         var position: UInt64 = 0
         var emptyAnswers = 0
@@ -223,26 +322,20 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             guard let page = try? GatewayBody.page(answer, after: position) else {
                 throw GatewayCaller.Failure.unreachable
             }
-            if let left = page.oneTime { await current()?.report(oneTimeLeft: left) }
             guard !page.entries.isEmpty else {
+                if let left = page.oneTime { await current()?.report(oneTimeLeft: left) }
                 guard current() != nil else { throw MessengerClosed() }
                 // A waiting call ends without entries when there are some to fetch. A gateway that answers so all the
                 // time is asked again later.
                 emptyAnswers = page.hasMore ? emptyAnswers + 1 : 2
                 if emptyAnswers > 1, begin.duration(to: .now) < emptyPause { try await Task.sleep(for: emptyPause) }
+                if let end, end <= .now { return }
                 continue
             }
             emptyAnswers = 0
             let taken = position
             do {
-                for entry in page.entries {
-                    try Task.checkCancellation()
-                    guard let delegate = current()?.delegate else { throw MessengerClosed() }
-                    if let event = serverEvent(entry, for: caller.request) {
-                        try await delegate.receiveServerEvent(event)
-                    }
-                    position = entry.sequence
-                }
+                try await deliver(page, &position, caller, current)
             } catch {
                 if position > taken { try? await acknowledge(position, caller) }
                 throw error

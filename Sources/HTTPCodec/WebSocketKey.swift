@@ -1,0 +1,24 @@
+// The key of a WebSocket's handshake. RFC 6455 section 1.3.
+
+import Crypto
+import Envelope
+
+/// Shows that a server has read a request for a WebSocket. No secret.
+package enum WebSocketKey {
+    private static let constant = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+    /// A new value of `Sec-WebSocket-Key`.
+    package static func random(using random: inout some RandomNumberGenerator) -> String {
+        padded((0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) })
+    }
+
+    /// The value of `Sec-WebSocket-Accept` for a key.
+    package static func accept(_ key: String) -> String {
+        padded(Array(Insecure.SHA1.hash(data: Array((key + constant).utf8))))
+    }
+
+    private static func padded(_ bytes: [UInt8]) -> String {
+        let text = Base64.text(bytes)
+        return text + String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
+    }
+}
