@@ -315,8 +315,9 @@ let package = Package(
             "PawlMessengerTests",
             [
                 "CallSignalling", "CallVictim", "ChatBackend", "ChatClient", "Devices", "DoubleRatchet", "Envelope",
-                "Messenger", "MessengerVictim", "PawlMessenger", "PawlPeerToPeerTCP", "PeerKit", "RequestQueue",
-                "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl",
+                "HTTPCodec", "Messenger", "MessengerVictim", "PawlMessenger", "PawlMessengerWebSocket",
+                "PawlPeerToPeerTCP", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort",
+                "TestKit", "TestThreads", "pawl", nioCore, nioPosix,
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PawlMessengerIRCTests",

@@ -43,7 +43,9 @@ public struct WebSocketGatewayClient: GatewaySocketClient {
                 WebSocketHandler(socket, sent, accept: WebSocketKey.accept(key), request))
         }
         socket.use(channel)
-        let late = channel.eventLoop.scheduleTask(in: Self.openTime) { socket.opened(.failure(WebSocketError.timedOut)) }
+        let late = channel.eventLoop.scheduleTask(in: Self.openTime) {
+            socket.opened(.failure(WebSocketError.timedOut))
+        }
         defer { late.cancel() }
         try await withTaskCancellationHandler {
             try await socket.waitUntilOpen()

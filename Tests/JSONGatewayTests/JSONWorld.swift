@@ -337,7 +337,7 @@ private final class RunningExchange {
                 case .await(let token): world.await(token, waiter)
                 case .stopWaiting: waiter.giveUp()
                 case .wake: break
-                case .joinRelay, .beginRelay: Issue.record("relays are tested with steps")
+                case .joinRelay, .beginRelay, .beginMailSocket: Issue.record("upgrades are tested with steps")
                 case .report(let defect): Issue.record(defect)
                 case .loggedIn(let account, _): world.logIn(account)
                 case .upgrade: return JSONWorld.Answer(status: 101, text: "")

@@ -40,8 +40,8 @@ import Testing
             "SQLiteQueue", "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",
         ],
         [
-            "MappingFile", "PawlConfiguration", "PawlMessenger", "PawlMessengerIRC", "PawlPeerToPeerTCP",
-            "PawlPeerToPeerWebRTC", "pawl",
+            "MappingFile", "PawlConfiguration", "PawlMessenger", "PawlMessengerIRC", "PawlMessengerWebSocket",
+            "PawlPeerToPeerTCP", "PawlPeerToPeerWebRTC", "pawl",
         ],
     ]
 

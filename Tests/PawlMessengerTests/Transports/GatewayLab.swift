@@ -38,9 +38,13 @@ final class GatewayLab: Sendable {
     }
 
     /// The transport of a device, with a login of its own.
-    func client(for request: TransportCreationRequest) async throws -> GatewayTransportClient {
+    ///
+    /// - Parameter address: where the gateway is for it; nil for the gateway itself.
+    func client(
+        for request: TransportCreationRequest, at address: URL? = nil, sockets: (any GatewaySocketClient)? = nil
+    ) async throws -> GatewayTransportClient {
         let login = try await login(request.username)
-        return GatewayTransportClient(url: try url, for: request) { _ in login }
+        return GatewayTransportClient(url: try address ?? url, for: request, sockets: sockets) { _ in login }
     }
 
     func stop() {

@@ -1,21 +1,26 @@
 import Devices
 import Foundation
 import PawlMessenger
+import PawlMessengerWebSocket
 import TestKit
 import Testing
 
 /// A server with a transport of its own; all promise the same.
 enum ServerKind: String, CaseIterable, Sendable {
     case spoof, gateway
+    /// Messages come over a WebSocket.
+    case gatewaySocket
 
     func start() async throws -> ServerUnderTest {
         switch self {
         case .spoof:
             let server = SpoofServer()
             return ServerUnderTest(makeClient: { server.client(for: $0) }, stop: {})
-        case .gateway:
+        case .gateway, .gatewaySocket:
             let lab = try await GatewayLab()
-            return ServerUnderTest(makeClient: { try await lab.client(for: $0) }, stop: { lab.stop() })
+            let sockets = self == .gatewaySocket ? WebSocketGatewayClient() : nil
+            return ServerUnderTest(
+                makeClient: { try await lab.client(for: $0, sockets: sockets) }, stop: { lab.stop() })
         }
     }
 }
