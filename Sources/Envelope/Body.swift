@@ -15,6 +15,19 @@ package struct Body: Equatable, Sendable {
         case tagsOnly = 1
         /// A control message between devices; not shown to people.
         case control = 2
+        /// A text of several lines. A line after LF is a new one; a line after CR continues the one before.
+        ///
+        /// 3 is that of ``Content``.
+        case lines = 4
+    }
+
+    /// A line of a text.
+    package struct Line: Equatable, Sendable {
+        package var text: [UInt8]
+        /// Whether it continues the line before, without a space between them.
+        package var continues: Bool
+
+        package init(text: [UInt8], continues: Bool = false) { (self.text, self.continues) = (text, continues) }
     }
 
     /// Bytes of a body besides tags and text.
@@ -27,6 +40,38 @@ package struct Body: Equatable, Sendable {
 
     package init(kind: Kind = .text, tags: [UInt8] = [], text: [UInt8]) {
         (self.kind, self.tags, self.text) = (kind, tags, text)
+    }
+
+    /// A text of several lines, none of which contains CR or LF.
+    package init(lines: [Line], tags: [UInt8] = []) {
+        var text: [UInt8] = []
+        for (index, line) in lines.enumerated() {
+            if index > 0 { text.append(line.continues ? 0x0D : 0x0A) }
+            text += line.text
+        }
+        self.init(kind: .lines, tags: tags, text: text)
+    }
+
+    /// Whether people are shown a text.
+    package var isText: Bool {
+        switch kind {
+        case .text, .lines: true
+        case .tagsOnly, .control: false
+        }
+    }
+
+    /// The lines of a text, at least one; the text itself unless it is of several lines.
+    package var lines: [Line] {
+        guard kind == .lines else { return [Line(text: text)] }
+        var lines = [Line(text: [])]
+        for byte in text {
+            switch byte {
+            case 0x0A: lines.append(Line(text: []))
+            case 0x0D: lines.append(Line(text: [], continues: true))
+            default: lines[lines.count - 1].text.append(byte)
+            }
+        }
+        return lines
     }
 
     /// A body that is not shown to people.

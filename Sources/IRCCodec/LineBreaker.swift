@@ -6,16 +6,18 @@ package enum LineBreaker {
     private static let action = Array("\u{1}ACTION ".utf8)
 
     /// Pieces of a text, each at most `room` bytes long. CR, LF and NUL, which a line cannot contain, become spaces.
-    package static func pieces(_ text: [UInt8], room: Int) -> [[UInt8]] {
+    ///
+    /// - Parameter keepsSpaces: whether the pieces are joined again, so that the space at a break is kept.
+    package static func pieces(_ text: [UInt8], room: Int, keepsSpaces: Bool = false) -> [[UInt8]] {
         let clean = text.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
         guard clean.count > room else { return [clean] }
-        guard clean.starts(with: action) else { return plain(clean[...], room: room) }
+        guard clean.starts(with: action) else { return plain(clean[...], room: room, keepsSpaces) }
         var content = clean.dropFirst(action.count)
         if content.last == 0x01 { content = content.dropLast() }
-        return plain(content, room: room - action.count - 1).map { action + $0 + [0x01] }
+        return plain(content, room: room - action.count - 1, keepsSpaces).map { action + $0 + [0x01] }
     }
 
-    private static func plain(_ text: ArraySlice<UInt8>, room: Int) -> [[UInt8]] {
+    private static func plain(_ text: ArraySlice<UInt8>, room: Int, _ keepsSpaces: Bool) -> [[UInt8]] {
         var rest = text
         var pieces: [[UInt8]] = []
         while rest.count > room {
@@ -24,11 +26,11 @@ package enum LineBreaker {
             while end > rest.startIndex + 1, rest[end] & 0xC0 == 0x80 { end -= 1 }
             // At a space, if there is one near.
             if let space = rest[max(rest.startIndex, end - 40)..<end].lastIndex(of: 0x20), space > rest.startIndex {
-                end = space
+                end = keepsSpaces ? space + 1 : space
             }
             pieces.append(Array(rest[rest.startIndex..<end]))
             rest = rest[end...]
-            if rest.first == 0x20 { rest = rest.dropFirst() }
+            if !keepsSpaces, rest.first == 0x20 { rest = rest.dropFirst() }
         }
         if !rest.isEmpty { pieces.append(Array(rest)) }
         return pieces

@@ -43,6 +43,8 @@ package struct IRCSettings: Sendable {
     package var terminatesStartTLS = false
     package var flood = Pacer.Limit.unlimited
     package var fragments = FragmentAssembler.Limits()
+    /// The limits of messages of several lines that clients may send; nil if they may not.
+    package var multiline = MultilineLimits(messageLines: Armour.maximumFragments)
     /// Ours: lines of one client that may wait for a commit or for the backend before it is no longer read.
     package var heldLines: Int
     /// The messages of one account that may wait for the backend; further ones are refused.

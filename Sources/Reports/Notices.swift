@@ -241,6 +241,20 @@ package enum Notices {
 
     package static let messageTooLong = "Not sent: the message is too long."
 
+    /// Of a message of several lines.
+    package static let tooManyBytes = "Not sent: the message is too long. Send it in parts."
+
+    /// Of a message of several lines.
+    package static let tooManyLines = "Not sent: the message has too many lines. Send it in parts."
+
+    /// Of a message of several lines.
+    package static let otherTarget = "Not sent: all lines of a message must have the same recipient."
+
+    /// Of a message of several lines.
+    package static let invalidBatch =
+        "Not sent: a message of several lines needs one recipient and a text, must be ended before the next one begins, and "
+        + "cannot contain /me and other CTCP."
+
     package static func filtered(target: String) -> String {
         "Not sent: the server refused the encrypted message to \(target). A filter of the server may block it. "
             + "It was not sent unencrypted either."

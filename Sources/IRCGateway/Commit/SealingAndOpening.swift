@@ -238,18 +238,19 @@ extension IRCParticipants {
         opened.isVerified = isVerified
         opened.message = envelope.messageID.value
         var sequences: [AccountID: UInt64] = [:]
-        if body.kind == .text, recipient.roomName != nil {
+        let lines = shownLines(of: body, after: job.lineHead)
+        if body.isText, recipient.roomName != nil {
             guard
                 let made = deliver(
-                    job.lineHead + body.text, from: sender, to: recipient, job, by: relayedAt, now, &unit.changes)
+                    lines, from: sender, to: recipient, job, by: relayedAt, now, &unit.changes)
             else {
                 return .failure(.init(reason: .store))
             }
             sequences = made
             opened.sequence = made[job.account]
-        } else if body.kind == .text, recipient.isVerified {
+        } else if body.isText, recipient.isVerified {
             let sequence = deliveryIDs.next(in: vault.sharding.shard(from: sender, to: recipient))
-            guard let sealed = try? vault.seal(line: job.lineHead + body.text, sequence: sequence) else {
+            guard let sealed = try? vault.seal(line: lines, sequence: sequence) else {
                 return .failure(.init(reason: .store))
             }
             unit.changes.append(
@@ -269,6 +270,12 @@ extension IRCParticipants {
             state.copies.remove(key)
         }
         return .success(opened)
+    }
+
+    /// The stored lines of a text, for a client that was not shown it: without tags, with CR LF between two.
+    private func shownLines(of body: Body, after head: [UInt8]) -> [UInt8] {
+        guard body.kind == .lines else { return head + body.text }
+        return Array(body.lines.filter { !$0.text.isEmpty }.map { head + $0.text }.joined(separator: [0x0D, 0x0A]))
     }
 
     /// How many other messages of a conversation are on their way. One that was overtaken over another connection is

@@ -11,6 +11,7 @@ extension IRCConnectionMachine {
     /// Handles one line of the client.
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
+        if line.key == .batch || multiline.isOpen, takesMultiline(line, now, out) { return }
         if line.key.isText || line.key == .tagmsg { return message(line, raw, now, out) }
         if answersWhois(line, out) { return }
         guessSoftware(line, now, out)

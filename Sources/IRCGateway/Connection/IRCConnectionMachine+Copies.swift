@@ -134,6 +134,7 @@ extension IRCConnectionMachine {
                 target: line.text(0) ?? "", body: opened.body)
         }
         let showsBodyTags = !opened.body.tags.isEmpty && capabilities.clientHas("message-tags")
+        // Lines of a batch have tags of their own.
         guard tags.isEmpty, opened.body.kind == .text, !showsBodyTags else {
             return entries(rendered(), opened)
         }

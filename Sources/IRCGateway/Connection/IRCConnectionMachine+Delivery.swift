@@ -405,25 +405,21 @@ extension IRCConnectionMachine {
         var shown =
             capabilities.clientHas("message-tags") || role.clientDevice != nil
             ? tags : tags.filter { $0.key != ProtectionMarks.tag }
-        if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
-            shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
-                let equals = piece.firstIndex(of: "=")
-                return IRCTag(
-                    key: String(equals.map { piece[..<$0] } ?? piece),
-                    value: equals.map { TagValue.unescape(piece[piece.index(after: $0)...]) } ?? "")
-            }
-        }
-        if body.kind == .control { return [] }
-        if body.kind == .tagsOnly {
+        if capabilities.clientHas("message-tags"), !body.tags.isEmpty { shown += clientTags(of: body) }
+        switch body.kind {
+        case .control: return []
+        case .tagsOnly:
             guard capabilities.clientHas("message-tags") else { return [] }
             return [assemble(shown, ":\(source) TAGMSG \(target)", nil)]
+        case .lines: return multilineText(tags: shown, source: source, verb: verb, target: target, body: body)
+        case .text: break
         }
         let head = ":\(source) \(verb) \(target) :"
         let room = IRCLimits.lineLength - 2 - head.utf8.count
         return LineBreaker.pieces(body.text, room: max(room, 64)).map { assemble(shown, head, $0) }
     }
 
-    private func assemble(_ tags: [IRCTag], _ head: String, _ text: [UInt8]?) -> ByteBuffer {
+    func assemble(_ tags: [IRCTag], _ head: String, _ text: [UInt8]?) -> ByteBuffer {
         var buffer = ByteBuffer()
         // At once, if there are no tags.
         buffer.reserveCapacity(minimumWritableBytes: head.utf8.count + (text?.count ?? 0) + 2)

@@ -18,17 +18,20 @@ package struct OutboundMessage: Sendable, Equatable {
     /// All tags of the line except the label, for a message sent as plaintext.
     package var tags: [IRCTag]
 
-    /// The message as a line of its own, with CR LF.
-    package var line: ByteBuffer {
-        var buffer = ByteBuffer()
-        buffer.writeTags((clientLabel.map { [IRCTag(key: "label", value: $0)] } ?? []) + tags)
-        buffer.writeString("\(verb) \(target)")
-        if body.kind == .text {
-            buffer.writeString(" :")
-            buffer.writeBytes(body.text)
+    /// The message as lines of its own, with CR LF: one, unless it has several lines. Blank ones of them are omitted.
+    package var lines: [ByteBuffer] {
+        let texts = body.kind == .lines ? body.lines.map(\.text).filter { !$0.isEmpty } : [body.text]
+        return texts.enumerated().map { index, text in
+            var buffer = ByteBuffer()
+            if index == 0 { buffer.writeTags((clientLabel.map { [IRCTag(key: "label", value: $0)] } ?? []) + tags) }
+            buffer.writeString("\(verb) \(target)")
+            if body.isText {
+                buffer.writeString(" :")
+                buffer.writeBytes(text)
+            }
+            buffer.writeString("\r\n")
+            return buffer
         }
-        buffer.writeString("\r\n")
-        return buffer
     }
 }
 
@@ -185,7 +188,7 @@ extension IRCConnectionMachine {
 
     /// Notifies a protected person, once for each room, that the room is not protected.
     private func notifyOfPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: MachineOutput) {
-        guard policy.demandsProtection, !role.isSidecar, message.body.kind == .text,
+        guard policy.demandsProtection, !role.isSidecar, message.body.isText,
             case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
             effective.isNoticeDue(plainRoom: name)
         else { return }
@@ -244,7 +247,7 @@ extension IRCConnectionMachine {
         }
         environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
         notifyOfPlainRoom(message, recipient, out)
-        forward(message.line, now, out)
+        for line in message.lines { forward(line, now, out) }
     }
 
     package func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Timestamp, _ out: MachineOutput) {
@@ -305,7 +308,7 @@ extension IRCConnectionMachine {
     // MARK: Helpers
 
     /// The client-only tags of a line, unchanged.
-    private func clientTags(_ line: IRCLine) -> [UInt8] {
+    func clientTags(_ line: IRCLine) -> [UInt8] {
         guard !line.tags.isEmpty else { return [] }
         let pieces = line.string(line.tags).split(separator: ";").filter {
             $0.hasPrefix("+") && !$0.hasPrefix(PawlCapability.tag)

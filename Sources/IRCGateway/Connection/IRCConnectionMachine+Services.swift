@@ -62,7 +62,7 @@ extension IRCConnectionMachine {
                 return refuse(.outsider, message, out)
             }
             environment.tally.add(known == .exempt ? .sentExempt : .sentPlaintext)
-            outbound.resolve(ticket, with: [.line(message.line)])
+            outbound.resolve(ticket, with: message.lines.map { .line($0) })
         case .line(let line, let raw, let ticket):
             let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
             let lines = shown(line, raw, text, exempt: exemption(line, now) == .proven)

@@ -37,6 +37,7 @@ package final class IRCConnectionMachine {
     var inbound = InboundLane()
     var services = ServiceDirectory()
     var observations = ObservationCounts()
+    var multiline = MultilineBatch()
 
     /// - Parameters:
     ///   - id: a random number that is never used twice. The account of a connection without a login contains it.
@@ -49,7 +50,6 @@ package final class IRCConnectionMachine {
         effective = EffectivePolicy(environment)
         outbound = OutboundLane(effective.settings.flood)
         capabilities.visibility = visibility
-        capabilities.visibility.onlyTranslatable = isProtecting
         capabilities.isCapable = role.isSidecar
     }
 
@@ -57,10 +57,12 @@ package final class IRCConnectionMachine {
     package var settings: IRCSettings { effective.settings }
     /// Whether the gateway answers STARTTLS of this client with its own certificate.
     var terminatesStartTLS: Bool { settings.terminatesStartTLS && mayStartTLS }
-    /// What the client sees of the backend's capabilities, before its policy.
+    /// What the client sees of the backend's capabilities and of the gateway's, by its policy.
     var visibility: CapabilityNegotiation.Visibility {
         var visibility = settings.visibility
         if !mayStartTLS { visibility.hidesStartTLS = true }
+        visibility.onlyTranslatable = isProtecting
+        if isProtecting, !role.isSidecar { visibility.multiline = settings.multiline }
         return visibility
     }
     var nick: String? { identity.nick }
@@ -297,7 +299,7 @@ package final class IRCConnectionMachine {
     /// Applies the policy of the connection's current account.
     func applyPolicy(_ now: Timestamp, _ out: MachineOutput) {
         let before = effective.apply(to: account)
-        capabilities.visibility.onlyTranslatable = isProtecting
+        capabilities.visibility = visibility
         guard let before else { return }
         if !before.takesPart, lines.isOpaque {
             // An unreadable stream cannot be protected.
@@ -305,6 +307,7 @@ package final class IRCConnectionMachine {
             out.closesUpstream = true
         }
         if isRegistered { updateRoster(now) }
+        if let offer = capabilities.lateOffer() { deliver(offer, out) }
         negotiateIfNeeded(now, out)
     }
 

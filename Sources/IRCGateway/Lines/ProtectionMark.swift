@@ -46,7 +46,7 @@ extension Body {
     /// Inserts a mark before the text, or after the verb of an action. Other CTCP messages are for programs and stay
     /// unchanged.
     package mutating func mark(_ mark: String) {
-        guard kind == .text else { return }
+        guard isText else { return }
         switch CTCP(text) {
         case .action: text = Array("\u{1}ACTION \(mark)".utf8) + text.dropFirst(7)
         case .other, .dcc: break

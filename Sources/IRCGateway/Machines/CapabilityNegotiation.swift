@@ -1,5 +1,5 @@
-// CAP on both sides of the gateway. Upstream the gateway may request more than the client did. Downstream it offers one
-// capability more than the backend, and hides those that do not work behind a gateway.
+// CAP on both sides of the gateway. Upstream the gateway may request more than the client did. Downstream it offers some
+// capabilities of its own, and hides those that do not work behind a gateway.
 //
 // Under `hosted` and above the gateway requests the capabilities that it needs before the client may register, and
 // translates down to what the client requested. It hides capabilities that it cannot translate.
@@ -55,6 +55,8 @@ package struct CapabilityNegotiation: Sendable {
     /// Whether the backend answers CAP; nil until that is known.
     package private(set) var backendKnowsCAP: Bool?
     private var clientVersion = 0
+    /// Whether the client was sent a list, and whether ``MultilineLimits/capability`` was in it.
+    private var listed = (any: false, multiline: false)
     /// The client's capabilities, requested again after an outage of the backend.
     private var alsoWanted: Set<String> = []
     private var offered: Set<String> = []
@@ -76,6 +78,44 @@ package struct CapabilityNegotiation: Sendable {
 
     package func has(_ capability: String) -> Bool { upstream.contains(capability) }
     package func clientHas(_ capability: String) -> Bool { client.contains(capability) }
+
+    /// Whether the gateway, not the backend, takes this client's messages of several lines.
+    package var ownsMultiline: Bool {
+        let name = MultilineLimits.capability
+        return client.contains(name) && (visibility.multiline != nil || !upstream.contains(name))
+    }
+
+    /// Whether the client is shown messages of several lines as one.
+    var showsMultiline: Bool { client.contains(MultilineLimits.capability) && client.contains("batch") }
+
+    // MARK: The gateway's own capabilities
+
+    /// The capabilities of the gateway itself, as CAP LS lists them. A batch of lines needs `batch` as well.
+    private mutating func ownTokens() -> [String] {
+        listed.any = true
+        // Its value is required, so it is not for clients that are shown none.
+        guard let multiline = visibility.multiline, clientVersion >= 302 else { return [PawlCapability.name] }
+        listed.multiline = true
+        return [multiline.token] + (offered.contains("batch") ? [] : ["batch"]) + [PawlCapability.name]
+    }
+
+    /// Whether the gateway answers for a capability, in place of the backend.
+    private func isOwn(_ name: String) -> Bool {
+        switch name {
+        case PawlCapability.name: true
+        case MultilineLimits.capability: visibility.multiline != nil || ownsMultiline
+        case "batch": isListKnown && !offered.contains("batch") && (visibility.multiline != nil || ownsMultiline)
+        default: false
+        }
+    }
+
+    private var isListKnown: Bool { backendKnowsCAP == false || stage == .requesting || stage == .done }
+
+    /// The line that offers what the client's policy has brought since it was sent a list; nil if there is nothing.
+    mutating func lateOffer() -> String? {
+        guard visibility.multiline != nil, listed.any, !listed.multiline, clientVersion >= 302 else { return nil }
+        return reply("NEW", ownTokens().filter { $0 != PawlCapability.name })
+    }
 
     private static let withTags: Set = ["server-time", "message-tags", "account-tag", "labeled-response", "batch"]
     /// Whether the client can be shown any tag.
@@ -127,7 +167,7 @@ package struct CapabilityNegotiation: Sendable {
         var forwarded: [String] = []
         for name in original {
             let bare = name.hasPrefix("-") ? String(name.dropFirst()) : name
-            if bare == PawlCapability.name { continue }
+            if isOwn(bare) { continue }
             // Capabilities that the gateway needs stay enabled upstream; only the client loses them.
             if name.hasPrefix("-"), stage == .done, Self.wanted.contains(bare), upstream.contains(bare) { continue }
             guard isVisible(bare) else {
@@ -153,12 +193,13 @@ package struct CapabilityNegotiation: Sendable {
     private mutating func fromClientWithoutBackend(_ subcommand: String, _ line: IRCLine) -> ClientOutcome {
         switch subcommand {
         case "LS":
-            pending.append(.answer(reply("LS", [PawlCapability.name])))
+            clientVersion = max(clientVersion, Int(line.text(1) ?? "") ?? 301)
+            pending.append(.answer(reply("LS", ownTokens())))
         case "LIST":
-            pending.append(.answer(reply("LIST", clientAsked ? [PawlCapability.name] : [])))
+            pending.append(.answer(reply("LIST", listForClient)))
         case "REQ":
             let original = names(line.text(1))
-            let known = original.allSatisfy { $0 == PawlCapability.name || $0 == "-" + PawlCapability.name }
+            let known = original.allSatisfy { isOwn($0.hasPrefix("-") ? String($0.dropFirst()) : $0) }
             if known { apply(original) }
             pending.append(.answer(reply(known ? "ACK" : "NAK", original)))
         case "END":
@@ -220,10 +261,11 @@ package struct CapabilityNegotiation: Sendable {
             return false
         }
         pending.removeFirst()
-        let whole = head + ":" + (shown + [PawlCapability.name]).joined(separator: " ")
+        let own = ownTokens()
+        let whole = head + ":" + (shown + own).joined(separator: " ")
         if whole.utf8.count + 2 > IRCLimits.lineLength, clientVersion >= 302 {
             answers.append(head + "* :" + shown.joined(separator: " "))
-            answers.append(head + ":" + PawlCapability.name)
+            answers.append(head + ":" + own.joined(separator: " "))
         } else {
             answers.append(whole)
         }
@@ -258,9 +300,9 @@ package struct CapabilityNegotiation: Sendable {
         if subcommand == "NEW" {
             offered.formUnion(bare)
         } else {
+            client.subtract(bare.filter { !isOwn($0) })
             offered.subtract(bare)
             upstream.subtract(bare)
-            client.subtract(bare)
         }
         guard client.contains("cap-notify") else { return false }
         let shown = subcommand == "NEW" ? list.compactMap(visible) : bare.filter(isVisible)
@@ -277,7 +319,7 @@ package struct CapabilityNegotiation: Sendable {
         guard backendKnowsCAP != true, let first = pending.first else { return false }
         defer { flushAnswers(&answers) }
         switch first {
-        case .clientLS: answers.append(reply("LS", [PawlCapability.name]))
+        case .clientLS: answers.append(reply("LS", ownTokens()))
         case .clientList: answers.append(reply("LIST", []))
         case .clientRequest(let original, _): answers.append(reply("NAK", original))
         case .gatewayLS, .gatewayRequest: stage = .done
@@ -294,7 +336,7 @@ package struct CapabilityNegotiation: Sendable {
 
     /// Resets the upstream side after the backend was lost. The client keeps its capabilities.
     package mutating func restart() {
-        alsoWanted = client.subtracting(["cap-notify"]).union(["sasl"])
+        alsoWanted = client.subtracting(["cap-notify", MultilineLimits.capability]).union(["sasl"])
         upstream = []
         offered = []
         pending = []
@@ -360,8 +402,8 @@ package struct CapabilityNegotiation: Sendable {
         while awaitsFirstAnswer {
             if pending.first == .clientLS || pending.first == .gatewayLS { lateLists += 1 }
             switch pending.removeFirst() {
-            case .clientLS: answers.append(reply("LS", [PawlCapability.name]))
-            case .clientList: answers.append(reply("LIST", clientAsked ? [PawlCapability.name] : []))
+            case .clientLS: answers.append(reply("LS", ownTokens()))
+            case .clientList: answers.append(reply("LIST", listForClient))
             case .clientRequest(let original, _): answers.append(reply("NAK", original))
             case .gatewayLS, .gatewayRequest, .answer: break
             }

@@ -11,6 +11,8 @@ extension CapabilityNegotiation {
         package var stsPort: Int?
         /// Under `hosted` and above: shows only capabilities that the gateway can translate.
         package var onlyTranslatable = false
+        /// The limits of `draft/multiline`, which the gateway offers by itself; nil if it does not.
+        package var multiline: MultilineLimits?
 
         package init() {}
     }

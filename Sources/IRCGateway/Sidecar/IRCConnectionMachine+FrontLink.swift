@@ -192,7 +192,7 @@ extension IRCConnectionMachine {
         case .plaintext:
             environment.tally.add(.sentPlaintext)
             if case .sidecar(let sidecar) = role { noteOwn(.plain, message, sidecar, out) }
-            outbound.resolve(slot, with: [.line(message.line)])
+            outbound.resolve(slot, with: message.lines.map { .line($0) })
         }
     }
 

@@ -116,6 +116,7 @@ extension IRCFront {
         settings.flood = Pacer.Limit(
             burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,
             bytesPerSecond: Double(flood.bytesPerSecond))
+        settings.multiline = MultilineLimits(messageLines: configuration.limits.messageFragments)
         settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
         return settings
     }
