@@ -43,7 +43,7 @@ final class UpstreamHandler: ChannelInboundHandler {
     init(_ connection: IRCConnection) { self.connection = connection }
 
     package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        connection.upstreamRead(unwrapInboundIn(data))
+        connection.upstreamRead(unwrapInboundIn(data), context.channel)
     }
 
     package func channelReadComplete(context: ChannelHandlerContext) { connection.upstreamReadComplete() }

@@ -16,7 +16,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package let id: ConnectionID
     package let eventLoop: any EventLoop
     package let services: ConnectionServices
-    package let machine: IRCConnectionMachine
+    package private(set) var machine: IRCConnectionMachine
     package let output: MachineOutput
     package let downstream: any Channel
     package var upstream: (any Channel)?
@@ -251,7 +251,9 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         }
     }
 
-    func upstreamRead(_ bytes: ByteBuffer) {
+    func upstreamRead(_ bytes: ByteBuffer, _ channel: any Channel) {
+        // One that was given up may end its TLS first.
+        guard channel === upstream else { return }
         hasReceivedFromUpstream = true
         machine.fromUpstream(bytes, at: services.clock(), output)
         run()
@@ -296,7 +298,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             output.startsTLS, output.closesDownstream, output.closesUpstream
         )
         output.reset()
-        if starts { startTLS() }
+        if starts { clientStartsTLS() }
         if closesDownstream || closesUpstream {
             flush()
             if closesUpstream { upstream?.close(promise: nil) }
@@ -361,6 +363,27 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         flush()
         readDownstream()
         endIfDone()
+    }
+
+    /// The client has sent STARTTLS.
+    ///
+    /// A backend that was told of a client without TLS is connected to anew, after the handshake. The client begins anew
+    /// as well: what it has sent in the clear may be an attacker's (as in RFC 3207 section 4.2).
+    private func clientStartsTLS() {
+        startTLS()
+        guard services.upstream().announcesTLS, let gone = upstream else { return }
+        upstream = nil
+        upstreamSecured()
+        gone.close(promise: nil)
+        timer?.scheduled.cancel()
+        timer = nil
+        machine.finish(at: services.clock(), output)
+        if !output.jobs.isEmpty { services.submit(output.jobs) }
+        output.reset()
+        machine = IRCConnectionMachine(id: id, environment: services.environment, mayStartTLS: false)
+        awaitsTLS = true
+        boundBeginning()
+        downstream.read()
     }
 
     private func startTLS() {

@@ -73,6 +73,9 @@ package struct UpstreamOptions: Sendable {
         self.connectTimeout = connectTimeout
     }
 
+    /// Whether the first bytes to the backend say whether the client has TLS.
+    package var announcesTLS: Bool { webIRCPassword != nil || proxyProtocol == .v2 }
+
     /// The value of `Host` for the backend. RFC 9110 section 7.2.
     package var authority: String {
         if let hostField { return hostField }

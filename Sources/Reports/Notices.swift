@@ -239,6 +239,15 @@ package enum Notices {
     package static let tooManyPending =
         "Not sent: too many of your messages are still waiting for the server. Try again in a moment."
 
+    /// The answer to SASL EXTERNAL.
+    package static let noCertificates =
+        "SASL EXTERNAL is not available here: the gateway ends TLS, so the server cannot see your certificate. Use PLAIN."
+
+    /// The answer of a sidecar to SASL EXTERNAL.
+    package static let noOwnCertificate =
+        "SASL EXTERNAL is not available here: your sidecar has no certificate of yours. Start it with --certificate, or use "
+        + "PLAIN."
+
     package static let messageTooLong = "Not sent: the message is too long."
 
     /// Of a message of several lines.

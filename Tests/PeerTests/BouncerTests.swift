@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import Reports
 import TestKit
 import TestThreads
 import Testing
@@ -12,7 +13,8 @@ import Testing
         private let scratch: ScratchDirectory
         private let process: ChildProcess
 
-        init(_ gateway: UInt16, nick: String, room: String) throws {
+        /// - Parameter prefix: what the names of its own modules begin with; they cannot be a sidecar's.
+        init(_ gateway: UInt16, nick: String, room: String, prefix: String = "*") throws {
             scratch = try ScratchDirectory()
             port = try FreePort()
             try scratch.directory("configs")
@@ -37,6 +39,7 @@ import Testing
                     Ident = \(nick)
                     RealName = \(nick)
                     Buffer = 50
+                    StatusPrefix = \(prefix)
                     AutoClearChanBuffer = true
                     AutoClearQueryBuffer = true
                     <Network test>
@@ -140,5 +143,72 @@ import Testing
         carol.send("PRIVMSG alice :canary of a query")
         try alice.expectMessage("canary of a query")
         #expect(!lab.tap.shows("canary") && !carol.transcript.contains { $0.text.contains("?PAWL") })
+    }
+
+    /// A bouncer between the client and the sidecar keeps opened texts, and passes messages to the sidecar itself if its
+    /// own modules have other names.
+    @Test func zncBeforeASidecar() throws {
+        let lab = try SidecarLab(try NgIRCd())
+        defer { lab.stop() }
+        let alice = try lab.client(try lab.sidecar(), "alice")
+        alice.send("JOIN #room")
+        try alice.expect("366")
+        let bouncer = try ZNC(try lab.sidecar().port, nick: "carol", room: "#room", prefix: "znc-")
+        defer { bouncer.stop() }
+        try alice.expect("carol's JOIN", timeout: .seconds(300)) { $0.command == "JOIN" && $0.nick == "carol" }
+        alice.send("PRIVMSG carol :hello, in the clear")
+        try alice.expect("words about keys") { $0.body.contains(Notices.keysExchanged("carol")) }
+        alice.send("PRIVMSG carol :canary while away")
+        let carol = try bouncer.attach("carol")
+        let line = try carol.expect("what came meanwhile") {
+            $0.command == "PRIVMSG" && $0.body.hasSuffix("[e2e] canary while away")
+        }
+        #expect(line.nick == "alice")
+        carol.send("PRIVMSG alice :canary from behind a bouncer")
+        try alice.expectMessage("[e2e] canary from behind a bouncer")
+        carol.send("PRIVMSG *pawl :status")
+        try carol.expect("the sidecar's answer") { $0.nick == "*pawl" && $0.body.contains("alice") }
+        carol.send("PRIVMSG znc-status :version")
+        try carol.expect("the bouncer's answer") { $0.nick == "znc-status" }
+        #expect(!lab.tap.shows("canary") && !carol.transcript.contains { $0.text.contains("?PAWL") })
+    }
+
+    /// A bouncer between the sidecar and the server keeps envelopes, which the sidecar opens when it is back.
+    @Test func aSidecarBeforeZNC() throws {
+        let lab = try SidecarLab(try NgIRCd())
+        defer { lab.stop() }
+        let alice = try lab.client(try lab.sidecar(), "alice")
+        alice.send("JOIN #room")
+        try alice.expect("366")
+        let bouncer = try ZNC(lab.tap.port, nick: "carol", room: "#room")
+        defer { bouncer.stop() }
+        try alice.expect("carol's JOIN", timeout: .seconds(300)) { $0.command == "JOIN" && $0.nick == "carol" }
+        var options = PawlProcess.Options()
+        options.isSidecar = true
+        options.environment["PAWL_UPSTREAM_FLOOD_LINES_PER_SECOND"] = "0"
+        let sidecar = try PawlProcess(upstream: bouncer.port.number, options)
+        defer { sidecar.stop() }
+        func attach() throws -> IRCClient {
+            let client = try IRCClient(port: sidecar.port)
+            try client.register(nick: "carol", caps: nil, password: "carol/test:carol")
+            return client
+        }
+        let carol = try attach()
+        carol.send("PRIVMSG *status :version")
+        try carol.expect("the bouncer's answer") { $0.nick == "*status" && $0.body.contains("ZNC 1.") }
+        try SidecarTests.exchangeKeys(alice, carol)
+        carol.send("PRIVMSG alice :canary to alice")
+        try alice.expectMessage("[e2e] canary to alice")
+        carol.close()
+        alice.send("PRIVMSG carol :canary while away")
+        try eventually("the bouncer has it") {
+            lab.tap.lines(.fromServer).contains { $0.nick == "alice" && $0.body.hasPrefix("?PAWL:") }
+        }
+        let again = try attach()
+        let line = try again.expect("what came meanwhile") {
+            $0.command == "PRIVMSG" && $0.body.hasSuffix("canary while away")
+        }
+        #expect(line.nick == "alice" && line.body == "[e2e] canary while away")
+        #expect(!lab.tap.shows("canary"))
     }
 }

@@ -12,12 +12,16 @@ import Testing
         let nick: String
         private let peer: LinePeer
 
-        init(_ nick: String, port: UInt16, certificate: Certificate? = nil) throws {
+        init(
+            _ nick: String, port: UInt16, certificate: Certificate? = nil, startTLS: Bool = false
+        ) throws {
             self.nick = nick
+            let begins = startTLS ? ["-starttls", "irc"] : []
             let shown = certificate.map { ["-cert", $0.certificatePath, "-key", $0.keyPath] } ?? []
             peer = try LinePeer(
                 "/usr/bin/openssl",
-                ["s_client", "-quiet", "-no_ign_eof", "-verify_quiet", "-connect", "127.0.0.1:\(port)"] + shown)
+                ["s_client", "-quiet", "-no_ign_eof", "-verify_quiet", "-connect", "127.0.0.1:\(port)"]
+                    + shown + begins)
         }
 
         func send(_ line: String) throws { try peer.send(line) }
@@ -107,7 +111,10 @@ import Testing
         let port = try #require(accounts.server.tlsPort)
         let front = try Front(
             port, scheme: "ircs",
-            ["PAWL_UPSTREAM_WEBIRC_PASSWORD": "webpass", "PAWL_TLS_CLIENT_CERTIFICATES": "ask"])
+            [
+                "PAWL_UPSTREAM_WEBIRC_PASSWORD": "webpass", "PAWL_TLS_CLIENT_CERTIFICATES": "ask",
+                "PAWL_STARTTLS": "terminate",
+            ])
         defer { front.gateway.stop() }
         let scratch = try ScratchDirectory()
         let certificate = try Certificate(in: scratch)
@@ -126,6 +133,12 @@ import Testing
         #expect(try direct.whois("direct")["276"]?.hasSuffix(fingerprint) == true)
         let other = try bare.whois("bare")
         #expect(other["671"] != nil && other["276"] == nil)
+        // A client that begins TLS by a command is known by it as well.
+        let starting = try Person(
+            "starting", port: front.plainPort.number, certificate: certificate, startTLS: true
+        ).register()
+        let started = try starting.whois("starting")
+        #expect(started["671"] != nil && started["276"]?.hasSuffix(fingerprint) == true)
         let third = try bare.whois("plain")
         #expect(third["311"] != nil && third["671"] == nil)
         try onlyTLS(anna, bare, plain)
@@ -152,7 +165,8 @@ import Testing
         options.extra = Self.modules
         let server = try InspIRCd(options)
         defer { server.stop() }
-        let front = try Front(server.port, ["PAWL_UPSTREAM_PROXY_PROTOCOL": "v2"])
+        let front = try Front(
+            server.port, ["PAWL_UPSTREAM_PROXY_PROTOCOL": "v2", "PAWL_STARTTLS": "terminate"])
         defer { front.gateway.stop() }
         let anna = try Person("anna", port: front.gateway.port).register()
         let bea = try Person("bea", port: front.gateway.port).register()
@@ -160,6 +174,8 @@ import Testing
         #expect(try anna.whois("anna")["671"] != nil)
         let other = try anna.whois("plain")
         #expect(other["311"] != nil && other["671"] == nil)
+        let starting = try Person("starting", port: front.plainPort.number, startTLS: true).register()
+        #expect(try starting.whois("starting")["671"] != nil)
         try onlyTLS(anna, bea, plain)
     }
 

@@ -29,7 +29,7 @@ extension IRCConnectionMachine {
         case .whois: trackWhois(line)
         default: break
         }
-        if isRegistered, !role.isSidecar { observe(line, now, out) }
+        if isRegistered, !role.isSidecar, !isMultilineBatch(line) { observe(line, now, out) }
         guard demanded.demandsProtection else {
             if IRCRouteTable.client(line.key)?.hosted == .secret { environment.tally.add(.sentExempt) }
             return forward(raw, now, out)
@@ -239,10 +239,7 @@ extension IRCConnectionMachine {
     }
 
     private func refuseExternal(_ out: MachineOutput) {
-        reply(
-            904, [],
-            "SASL EXTERNAL is not available here: the gateway ends TLS, so the server cannot see your "
-                + "certificate. Use PLAIN.", out)
+        reply(904, [], role.isSidecar ? Notices.noOwnCertificate : Notices.noCertificates, out)
     }
 
     private func trackWhois(_ line: IRCLine) {

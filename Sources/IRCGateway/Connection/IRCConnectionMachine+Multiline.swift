@@ -29,6 +29,12 @@ extension IRCConnectionMachine {
         return true
     }
 
+    /// Whether a line begins or ends a batch that would be taken here under `hosted`. Its lines count as messages.
+    func isMultilineBatch(_ line: IRCLine) -> Bool {
+        guard line.key == .batch, settings.multiline != nil else { return false }
+        return line.text(1) == MultilineLimits.capability || line.text(0)?.hasPrefix("-") == true
+    }
+
     private func takesBatch(
         _ line: IRCLine, _ now: Timestamp, _ out: MachineOutput
     ) throws(MultilineBatch.Refusal) -> Bool {
