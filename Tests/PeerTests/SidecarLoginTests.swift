@@ -37,7 +37,9 @@ import Testing
         first.send("PRIVMSG NickServ :IDENTIFY \(AccountLab.password)")
         try first.expect("900")
         first.send("PRIVMSG NickServ :CERT ADD")
-        try first.expect("the fingerprint") { $0.command == "NOTICE" && $0.nick == "NickServ" && $0.body.contains("cert") }
+        try first.expect("the fingerprint") {
+            $0.command == "NOTICE" && $0.nick == "NickServ" && $0.body.contains("cert")
+        }
         for (sidecar, nick, shows) in [(sidecar, "again", true), (bare, "other", false)] {
             let client = try IRCClient(port: sidecar.port)
             client.send("CAP LS 302")

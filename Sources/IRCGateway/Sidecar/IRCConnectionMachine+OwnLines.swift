@@ -80,7 +80,8 @@ extension IRCConnectionMachine {
     ///
     /// Names like `*status` are those of a bouncer's modules; no nick of a server begins so.
     func isService(_ name: String) -> Bool {
-        name.hasPrefix("*") || name.hasSuffix("serv") || name.contains("@") || settings.exemptions.contains { Mask.matches($0.nick, name) }
+        name.hasPrefix("*") || name.hasSuffix("serv") || name.contains("@")
+            || settings.exemptions.contains { Mask.matches($0.nick, name) }
     }
 
     /// Whether the notice about an envelope that was not opened is due. Failures that the next messages share are
