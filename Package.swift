@@ -122,6 +122,7 @@ let package = Package(
             ["DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort", crypto]),
         library("Reports", ["Devices", "Envelope", "Protection", "StorePort"]),
         library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
+        library("Ownership", ["StorePort"], exclude: ["OWNERSHIP.md"]),
         // Floor 2: machines. What they share is the vault and the directory; no chat protocol imports another.
         library("CallSignalling", ["Envelope", "Protection"]),
         library("Outbox", ["Devices", "Protection", "RequestQueue", "StorePort"]),
@@ -336,6 +337,7 @@ let package = Package(
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(
             "CommitLoopTests", ["CommitLoop", "Envelope", "Protection", "RequestQueue", "StorePort", "TestKit"]),
+        tests("OwnershipTests", ["Ownership", "StorePort", "TestKit"]),
         tests(
             "RequestQueueClientTests",
             [

@@ -29,7 +29,7 @@ import Testing
             "CJemalloc", "CLibcrypto", "CLibpq", "CSodium", "CTransports", "CZlib", "DoubleRatchet", "Envelope",
             "HTTPCodec", "IRCCodec", "JSONCodec", "OMEMO", "PeerConnection", "QRCode", "TransportCodec",
         ],
-        ["CommitLoop", "Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
+        ["CommitLoop", "Devices", "Ownership", "Protection", "Reports", "RequestQueue", "StorePort"],
         [
             "CallSignalling", "DeviceDirectory", "DeviceSessions", "IRCGateway", "JSONGateway", "Messenger", "Outbox",
             "Vault",
