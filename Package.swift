@@ -52,6 +52,7 @@ let package = Package(
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
         .library(name: "RequestQueue", targets: ["RequestQueue", "SQLiteQueue"]),
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
+        .library(name: "RequestQueueURLSession", targets: ["RequestQueueURLSession"]),
         .library(name: "RequestQueueAsyncHTTP", targets: ["RequestQueueAsyncHTTP"]),
         .library(name: "TransportsClient", targets: ["TransportsClient"]),
         .library(name: "TransportsService", targets: ["TransportsService"]),
@@ -187,6 +188,8 @@ let package = Package(
                 "Reports", "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue"]),
+        // Apart, because outside of Apple's systems it needs FoundationNetworking, and with it libcurl.
+        library("RequestQueueURLSession", ["RequestQueue", "RequestQueueClient"]),
         library(
             "RequestQueueAsyncHTTP",
             ["RequestQueue", "RequestQueueClient", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
@@ -215,9 +218,8 @@ let package = Package(
             [
                 .target(name: "CSodium", condition: .when(traits: ["CLibraries"])), "CallSignalling", "CommitLoop",
                 "DeviceDirectory", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
-                "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort",
-                "Vault",
-                crypto, cryptoExtras,
+                "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "RequestQueueURLSession",
+                "SQLiteStore", "StorePort", "Vault", crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
         library("PawlMessengerIRC", ["Envelope", "IRCCodec", "PawlMessenger", deque, nioCore, nioPosix, nioSSL]),
         library("PawlMessengerWebSocket", ["Envelope", "HTTPCodec", "PawlMessenger", nioCore, nioPosix, nioSSL]),
@@ -270,7 +272,8 @@ let package = Package(
         .executableTarget(
             name: "QueueVictim",
             dependencies: [
-                "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient,
+                "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "RequestQueueURLSession", "SQLiteQueue",
+                asyncHTTPClient,
             ],
             path: "Tests/QueueVictim", swiftSettings: settings),
         .target(
@@ -341,8 +344,8 @@ let package = Package(
         tests(
             "RequestQueueClientTests",
             [
-                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteQueue",
-                "TestKit", "TestThreads", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
+                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient",
+                "RequestQueueURLSession", "SQLiteQueue", "TestKit", "TestThreads", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
             ]),
         tests("HTTPCodecTests", ["HTTPCodec", "TestKit", nioCore]),
         tests("ProtectionTests", ["Envelope", "Protection"]),

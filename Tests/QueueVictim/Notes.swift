@@ -3,6 +3,7 @@
 import Foundation
 import RequestQueue
 import RequestQueueClient
+import RequestQueueURLSession
 import SQLiteQueue
 
 /// A note, as the server's API has it.

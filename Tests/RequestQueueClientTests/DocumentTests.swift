@@ -1,6 +1,7 @@
 import Foundation
 import RequestQueue
 import RequestQueueClient
+import RequestQueueURLSession
 import Synchronization
 import TestKit
 import Testing

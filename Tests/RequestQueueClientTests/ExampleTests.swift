@@ -3,6 +3,7 @@ import Foundation
 import RequestQueue
 import RequestQueueAsyncHTTP
 import RequestQueueClient
+import RequestQueueURLSession
 import SQLiteQueue
 import TestKit
 import Testing

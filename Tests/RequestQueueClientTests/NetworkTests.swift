@@ -5,10 +5,11 @@ import NIOPosix
 import PeerKit
 import RequestQueue
 import RequestQueueAsyncHTTP
+import RequestQueueClient
 import TestKit
 import Testing
 
-@testable import RequestQueueClient
+@testable import RequestQueueURLSession
 
 #if canImport(FoundationNetworking)
     import FoundationNetworking

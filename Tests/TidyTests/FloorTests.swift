@@ -36,8 +36,8 @@ import Testing
         ],
         [
             "CGStreamer", "CWebRTC", "HTTPServer", "IRCServer", "NIOSupport", "PostgresStore",
-            "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit",
-            "SQLiteQueue", "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",
+            "RequestQueueAsyncHTTP", "RequestQueueClient", "RequestQueueURLSession", "SQLiteKit", "SQLiteQueue",
+            "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",
         ],
         [
             "MappingFile", "PawlConfiguration", "PawlMessenger", "PawlMessengerIRC", "PawlMessengerWebSocket",
@@ -95,16 +95,34 @@ import Testing
     /// An application that links the queue, its store and `URLSession` links no NIO.
     @Test func theQueueForApplicationsNeedsNoNIO() throws {
         let targets = Dictionary(uniqueKeysWithValues: try Self.describe().map { ($0.name, $0) })
-        var (linked, left): (Set<String>, [String]) = ([], ["RequestQueue", "RequestQueueClient", "SQLiteQueue"])
+        #expect(
+            Self.linked(["RequestQueueURLSession", "SQLiteQueue"], targets) == [
+                "RequestQueue", "RequestQueueClient", "RequestQueueURLSession", "SQLiteQueue", "SQLiteKit",
+                "DequeModule", "HeapModule", "GRDB", "GRDBSQLite",
+            ])
+    }
+
+    /// It needs libcurl, which the package of the program does not bring.
+    @Test func theProgramLinksNoURLSession() throws {
+        let targets = Dictionary(uniqueKeysWithValues: try Self.describe().map { ($0.name, $0) })
+        let linked = Self.linked(["pawl"], targets)
+        var users: Set<String> = []
+        for target in targets.values where target.path.hasPrefix("Sources/") {
+            for file in TidyTests.files(target.path)
+            where TidyTests.imports(file.text).contains("FoundationNetworking") { users.insert(target.name) }
+        }
+        #expect(users == ["RequestQueueURLSession"])
+        #expect(linked.isDisjoint(with: users) && linked.contains("RequestQueueClient"))
+    }
+
+    /// Targets and products that a program with these targets links.
+    private static func linked(_ names: [String], _ targets: [String: Target]) -> Set<String> {
+        var (linked, left): (Set<String>, [String]) = ([], names)
         while let name = left.popLast() {
             guard linked.insert(name).inserted else { continue }
             left += (targets[name]?.dependencies ?? []).filter { !linked.contains($0) }
         }
-        #expect(
-            linked == [
-                "RequestQueue", "RequestQueueClient", "SQLiteQueue", "SQLiteKit", "DequeModule", "HeapModule", "GRDB",
-                "GRDBSQLite",
-            ])
+        return linked
     }
 
     @Test func noProtocolImportsAnother() throws {

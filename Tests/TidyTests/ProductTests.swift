@@ -128,13 +128,14 @@ import Testing
                 print(try isReadBack())
                 """, prints: "true"),
         App(
-            products: ["RequestQueue"], traits: ["SQLite"],
+            products: ["RequestQueue", "RequestQueueClient", "RequestQueueURLSession"], traits: ["SQLite"],
             resolved: ["grdb.swift", "pawl", "swift-asn1", "swift-collections", "swift-crypto"],
-            imports: ["RequestQueue", "SQLiteQueue"],
+            imports: ["RequestQueue", "RequestQueueClient", "RequestQueueURLSession", "SQLiteQueue"],
             program: """
                 let folder = CommandLine.arguments[1]
                 let store = try SQLiteQueueStore(path: folder + "/queue.sqlite")
-                print(type(of: store) == SQLiteQueueStore.self)
+                let network: any NetworkClient = URLSessionNetworkClient()
+                print(type(of: store) == SQLiteQueueStore.self && network is URLSessionNetworkClient)
                 """, prints: "true"),
         App(
             products: ["PawlMessenger"], traits: ["SQLite"],

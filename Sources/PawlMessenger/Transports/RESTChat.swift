@@ -4,6 +4,7 @@
 public import Foundation
 import RequestQueue
 import RequestQueueClient
+import RequestQueueURLSession
 import Synchronization
 
 /// One person's connection to a chat that has the API of `config/mappings/generic.yaml`.

@@ -9,6 +9,7 @@ public import Foundation
 import Messenger
 import RequestQueue
 package import RequestQueueClient
+import RequestQueueURLSession
 import Synchronization
 
 /// How a person is logged in at the app's backend: one field of each request, such as `Authorization: Bearer TOKEN`.

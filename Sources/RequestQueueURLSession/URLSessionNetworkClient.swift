@@ -1,6 +1,8 @@
-// The network over Foundation's URLSession, so that an application on Apple's systems needs no other library.
+// The network over Foundation's URLSession, so that an application on Apple's systems needs no other library. A module of its
+// own, because outside of Apple's systems it links FoundationNetworking and with it libcurl, which other clients do not need.
 
 public import RequestQueue
+public import RequestQueueClient
 import Synchronization
 
 #if canImport(FoundationNetworking)
@@ -53,7 +55,7 @@ public final class URLSessionNetworkClient: NetworkClient {
     /// Ours: upper bound of timeouts, in milliseconds: a day.
     private static let longestTimeout: Int64 = 86_400_000
 
-    /// See ``NetworkClient/send(_:)``.
+    /// See `NetworkClient.send(_:)`.
     public func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
         let timeout = min(max(request.timeoutInterval, 0), Self.longestTimeout)
         let task = session.dataTask(with: try Self.outgoing(request, timeout: timeout))
