@@ -345,7 +345,8 @@ let package = Package(
             "RequestQueueClientTests",
             [
                 "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient",
-                "RequestQueueURLSession", "SQLiteQueue", "TestKit", "TestThreads", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix, nioSSL,
+                "RequestQueueURLSession", "SQLiteQueue", "TestKit", "TestThreads", asyncHTTPClient, crypto, nioCore,
+                nioHTTP1, nioPosix, nioSSL,
             ]),
         tests("HTTPCodecTests", ["HTTPCodec", "TestKit", nioCore]),
         tests("ProtectionTests", ["Envelope", "Protection"]),

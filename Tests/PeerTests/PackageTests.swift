@@ -149,7 +149,8 @@ import Testing
         let needed = try ChildProcess.run("/usr/bin/env", ["objdump", "-p", program])
         #expect(needed.stdout.contains("NEEDED") && !needed.stdout.contains("FoundationNetworking"))
         let state = try machine.dpkg("-s", "pawl").stdout
-        #expect(state.contains("\nMaintainer: Ada Example <ada@example.org>\n") && !state.contains("libcurl"), "\(state)")
+        #expect(state.contains("\nMaintainer: Ada Example <ada@example.org>\n"), "\(state)")
+        #expect(!state.contains("libcurl"))
         let sums = try ChildProcess.run(
             "/usr/bin/env", ["sh", "-c", "cd '\(machine.root)' && md5sum --quiet -c var/lib/dpkg/info/pawl.md5sums"])
         #expect(sums.succeeded, "\(sums.stdout)")
