@@ -9,11 +9,20 @@ import Synchronization
 /// The latches that are up, all in memory. A connection reads it for every message.
 package final class LatchTable: Sendable {
     private struct State {
-        package var latches: [ConversationID: Protection] = [:]
+        private(set) var latches: [ConversationID: Protection] = [:]
+        /// How many latches are at each protection.
+        private(set) var counts: [Protection: Int] = [:]
         /// The names by which each account last knew the peers of its latched conversations.
         ///
         /// Plaintext under such a name is withheld if the gateway does not know its sender.
         package var names: [AccountID: [ExactText: AccountID]] = [:]
+
+        mutating func set(_ conversation: ConversationID, to protection: Protection?) {
+            if let old = latches.removeValue(forKey: conversation) { counts[old, default: 0] -= 1 }
+            guard let protection else { return }
+            latches[conversation] = protection
+            counts[protection, default: 0] += 1
+        }
     }
 
     private let state = Mutex(State())
@@ -28,6 +37,9 @@ package final class LatchTable: Sendable {
 
     package var count: Int { counter.load(ordering: .relaxed) }
 
+    /// How many latches are at a protection.
+    package func count(at protection: Protection) -> Int { state.withLock { $0.counts[protection] ?? 0 } }
+
     package func latch(of conversation: ConversationID) -> Protection {
         guard !isEmpty else { return .plaintext }
         return state.withLock { $0.latches[conversation] ?? .plaintext }
@@ -39,7 +51,7 @@ package final class LatchTable: Sendable {
         let (isRaised, isFirst) = state.withLock { state in
             guard state.latches[conversation, default: .plaintext] < protection else { return (false, false) }
             let isFirst = state.latches.isEmpty
-            state.latches[conversation] = protection
+            state.set(conversation, to: protection)
             counter.store(state.latches.count, ordering: .relaxed)
             return (true, isFirst)
         }
@@ -53,7 +65,7 @@ package final class LatchTable: Sendable {
     /// refused.
     package func reset(_ conversation: ConversationID) {
         state.withLock { state in
-            state.latches[conversation] = nil
+            state.set(conversation, to: nil)
             state.names[conversation.first]?.remove(peer: conversation.second)
             state.names[conversation.second]?.remove(peer: conversation.first)
             counter.store(state.latches.count, ordering: .relaxed)

@@ -210,11 +210,12 @@ extension Int {
 /// Makes the part of a status that every chat protocol has.
 package struct Reporter: Sendable {
     private let policies: PolicyTable
+    private let latches: LatchTable
     private let tally: Tally
     private let store: any Store
 
-    package init(policies: PolicyTable, tally: Tally, store: any Store) {
-        (self.policies, self.tally, self.store) = (policies, tally, store)
+    package init(policies: PolicyTable, latches: LatchTable, tally: Tally, store: any Store) {
+        (self.policies, self.latches, self.tally, self.store) = (policies, latches, tally, store)
     }
 
     /// The current status, without requests, connected people and outsiders, which the chat protocol adds.
@@ -229,8 +230,7 @@ package struct Reporter: Sendable {
         startedAt: Int64, now: Timestamp
     ) throws(StoreError) -> StatusReport {
         let evidence = try store.evidence(limit: 100_000)
-        let conversations = try store.conversations(limit: 100_000)
-        let contents = try store.load()
+        let hosted = try store.deviceAccounts(limit: .max)
         let snapshot = policies.snapshot
         let observations = try store.observations(limit: 10_000)
         let names = Set(evidence.map(\.name))
@@ -240,11 +240,9 @@ package struct Reporter: Sendable {
             upstream: upstream, uptimeSeconds: (now.wall - startedAt) / 1000, connections: connections,
             accounts: .init(
                 legacy: names.subtracting(asked).count, askedForCapability: asked.count,
-                custodyGateway: contents.devices.count { $0.account.roomName == nil }, custodyDevice: published,
+                custodyGateway: hosted.count { $0.roomName == nil }, custodyDevice: published,
                 connectedNow: 0),
-            conversations: .init(
-                gateway: conversations.filter { $0.latch == .gateway }.count,
-                device: conversations.filter { $0.latch == .device }.count),
+            conversations: .init(gateway: latches.count(at: .gateway), device: latches.count(at: .device)),
             shares: try shares(now), totals: totals, queue: [:], requests: .init(),
             blockers: blockers(observations, texts),
             warnings: warnings(snapshot, texts, legacy: names.subtracting(asked).count))

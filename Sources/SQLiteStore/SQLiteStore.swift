@@ -22,6 +22,8 @@ package final class SQLiteStore: Store {
     /// Number of requests that this opening has moved here from the queue of an earlier version; nil if there was none.
     package let takenOver: Int?
 
+    /// Whether this opening has upgraded the store of an earlier version, which refuses it from now on.
+    package let isUpgraded: Bool
     /// Whether this opening has given the rows of an earlier version's store their authentication codes.
     package let hasAddedCodes: Bool
 
@@ -56,6 +58,7 @@ package final class SQLiteStore: Store {
     init(_ opening: Opening) throws(StoreError) {
         (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)
         authenticator = RowAuthenticator(opening.key)
+        isUpgraded = opening.contents.schema < Schema.known
         hasAddedCodes = opening.contents.schema < Schema.authenticated
         let (pool, takenOver) = try opening.connect()
         (self.pool, self.takenOver) = (pool, takenOver)

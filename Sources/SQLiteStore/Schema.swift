@@ -36,12 +36,14 @@ enum Schema {
     static let applicationID = 0x5041_574C
 
     /// Each migrates a store from the version of its index to the next. A released one never changes.
-    static let migrations = [version1, version2, version3, version4, version5, version6, version7, version8]
+    static let migrations = [
+        version1, version2, version3, version4, version5, version6, version7, version8, version9,
+    ]
 
     /// The beginning of the SHA-256 of each migration, so that one that was released does not change; see SchemaTests.
     static let digests = [
         "6fc75a3369f7da6a", "774ee9774102aaf4", "cf69058ee7243961", "f867a6f1fd78ee88", "c541b3bce9690df6",
-        "5f02e44d19069687", "5f02e44d19069687", "f775b5ca1c230e52",
+        "5f02e44d19069687", "5f02e44d19069687", "f775b5ca1c230e52", "e1a85279dda60302",
     ]
 
     /// The first version whose rows have authentication codes.
@@ -275,5 +277,14 @@ enum Schema {
             FROM (SELECT (SELECT count(*) FROM policy) + (SELECT count(*) FROM device)
                 + (SELECT count(*) FROM conversation) + (SELECT count(*) FROM record) AS rows)
             WHERE rows > 0;
+        """
+
+    // The same tables. Since version 8 was begun, sessions may be in version 3 of the ratchet message, whose headers are padded.
+    // Programs of before that know version 8 and read none of these sessions: they would set them up anew, and lose what is
+    // under way. So they have to refuse the store.
+    private static let version9 = """
+        INSERT INTO audit (at, actor, action, detail)
+            SELECT unixepoch() * 1000, 'pawl', 'store.upgraded', 'sessions may have padded headers from now on'
+            WHERE EXISTS (SELECT 1 FROM session);
         """
 }

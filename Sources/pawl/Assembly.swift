@@ -39,6 +39,8 @@ enum Assembly {
         reload: @escaping @Sendable () throws -> PawlConfiguration,
         requestStop: @escaping @Sendable () -> Void
     ) throws -> Assembled {
+        // First: opening the store may change it for good, and a wrong configuration is to change nothing.
+        try checkFiles(configuration)
         let opened = try openStore(configuration, role)
         let store = opened.store
         let network = try RoleRecord.check(
@@ -98,11 +100,15 @@ enum Assembly {
         }
     }
 
-    /// The notice of the start that has given the rows of an earlier version's store their authentication codes.
+    /// The notice of the start that has upgraded the store of an earlier version; nil for other starts.
     fileprivate static func upgradeNotice(_ store: SQLiteStore) -> String? {
-        guard store.hasAddedCodes else { return nil }
-        return "The store of an earlier version was upgraded: its policies, latches, devices and records have "
-            + "authentication codes now, made from what was in it. An earlier version of pawl refuses it from now on."
+        guard store.isUpgraded else { return nil }
+        var text = "The store of an earlier version was upgraded"
+        if store.hasAddedCodes {
+            text +=
+                ": its policies, latches, devices and records have authentication codes now, made from what was in it"
+        }
+        return text + ". An earlier version of pawl refuses it from now on."
     }
 
     // MARK: Chat protocols

@@ -137,6 +137,15 @@ import Testing
         #expect(desk.performed.withLock { $0.first } == ["status", "--json"])
     }
 
+    /// Ten that watch take together what one takes alone, and a report of an act is not put off for ever.
+    @Test func reportsTakeATenthOfTheTime() {
+        #expect(AdminService.rest(after: .milliseconds(10), subscriptions: 1) == .milliseconds(90))
+        #expect(AdminService.rest(after: .milliseconds(10), subscriptions: 10) == .milliseconds(990))
+        #expect(AdminService.rest(after: .milliseconds(10), subscriptions: 0) == .milliseconds(90))
+        #expect(AdminService.rest(after: .seconds(100), subscriptions: 16) == .seconds(60))
+        #expect(AdminService.rest(after: .zero, subscriptions: 1) == .zero)
+    }
+
     @Test func aReaderThatIsTooSlowIsDroppedWithAMessage() async throws {
         let ends = Shared(0)
         let events = desk.service.subscribe(try subscription(every: 0.1)) { ends.withLock { $0 += 1 } }

@@ -68,12 +68,14 @@ final class EarlierQueueLab {
     }
 
     /// A start that is to be refused.
-    func tryToStart() throws -> ChildProcess.Output {
+    ///
+    /// - Parameter mapping: in place of the right one.
+    func tryToStart(mapping: String? = nil) throws -> ChildProcess.Output {
         try PawlProcess.run(
             [
                 "serve", "--listen", "http://127.0.0.1:\(port.number)", "--upstream",
                 "http://127.0.0.1:\(backend.port)", "--policy", "hosted", "--metrics", "", "--data", data,
-            ], environment: Self.environment)
+            ], environment: Self.environment.merging(mapping.map { ["PAWL_MAPPING": $0] } ?? [:]) { $1 })
     }
 
     /// A command on the data directory, while no gateway runs.

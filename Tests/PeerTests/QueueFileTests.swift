@@ -68,6 +68,24 @@ import Testing
         #expect(none.status == .exited(1) && none.failureCode == "no-queue-file", "\(none)")
     }
 
+    /// The way back stays: neither the queue nor the store of the earlier version has changed.
+    @Test func aStartWithAWrongMappingChangesNothing() throws {
+        let lab = try EarlierQueueLab()
+        let scratch = try ScratchDirectory()
+        try scratch.write("mapping.yaml", "routes: 7\n")
+        func files() throws -> [String: Data] {
+            let names = try FileManager.default.contentsOfDirectory(atPath: lab.data)
+            return try Dictionary(
+                uniqueKeysWithValues: names.map { name in
+                    (name, try Data(contentsOf: URL(fileURLWithPath: "\(lab.data)/\(name)")))
+                })
+        }
+        let before = try files()
+        let output = try lab.tryToStart(mapping: scratch.file("mapping.yaml"))
+        #expect(output.status == .exited(78), "\(output)")
+        #expect(try files() == before && before.keys.contains("queue.sqlite"))
+    }
+
     @Test func aMissingQueueIsBegunAnewOnlyWhenAskedFor() throws {
         let lab = try EarlierQueueLab()
         for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: lab.queue + end) }

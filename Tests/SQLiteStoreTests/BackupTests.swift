@@ -215,10 +215,10 @@ import Testing
         #expect(refusal(scratch.path + "/bad", to: other) == .unknownBackupFormat(scratch.path + "/bad", 3))
 
         var schema = Array(bytes(file).dropLast(32))
-        schema[15] = 9
+        schema[15] = 10
         schema += Array(SHA256.hash(data: schema))
         write(schema, scratch.path + "/bad")
-        #expect(refusal(scratch.path + "/bad", to: other) == .tooNew(found: 9, known: 8))
+        #expect(refusal(scratch.path + "/bad", to: other) == .tooNew(found: 10, known: 9))
         #expect(!exists(other.data))
     }
 

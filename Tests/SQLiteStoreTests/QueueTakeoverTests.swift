@@ -145,7 +145,7 @@ import Testing
 
     /// A program of before would begin an empty queue beside this store.
     @Test func anOlderProgramRefusesTheStore() throws {
-        try scratch.with { store throws in #expect(try store.pragma("user_version") == 8) }
+        try scratch.with { store throws in #expect(try store.pragma("user_version") == 9) }
     }
 
     // MARK: Crashes

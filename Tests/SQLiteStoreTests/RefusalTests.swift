@@ -128,9 +128,9 @@ import Testing
     }
 
     @Test func tooNew() {
-        scratch.edit("PRAGMA user_version = 9")
+        scratch.edit("PRAGMA user_version = 10")
         let before = bytes(scratch.store)
-        #expect(scratch.refusal() == .tooNew(found: 9, known: 8))
+        #expect(scratch.refusal() == .tooNew(found: 10, known: 9))
         #expect(bytes(scratch.store) == before)
     }
 
@@ -139,12 +139,12 @@ import Testing
         let copy = Scratch()
         var handle: OpaquePointer?
         #expect(sqlite3_open(scratch.store, &handle) == SQLITE_OK)
-        #expect(sqlite3_exec(handle, "PRAGMA user_version = 9", nil, nil, nil) == SQLITE_OK)
+        #expect(sqlite3_exec(handle, "PRAGMA user_version = 10", nil, nil, nil) == SQLITE_OK)
         run("cp", "-a", scratch.data, copy.data)
         sqlite3_close(handle)
         let before = (bytes(copy.store), bytes(copy.store + "-wal"))
         #expect(!before.1.isEmpty)
-        #expect(copy.refusal() == .tooNew(found: 9, known: 8))
+        #expect(copy.refusal() == .tooNew(found: 10, known: 9))
         #expect((bytes(copy.store), bytes(copy.store + "-wal")) == before)
     }
 

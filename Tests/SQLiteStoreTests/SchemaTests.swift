@@ -188,11 +188,30 @@ import Testing
                 #expect(try store.record(.peer, name: "zo\0e\u{308}")?.value == [3])
                 #expect(try store.record(.network, name: "network")?.value == [])
                 let upgrades = try store.auditLog(limit: 9).filter { $0.action == "store.upgraded" }
-                #expect(upgrades.map(\.detail) == ["8 rows have authentication codes from now on"])
+                #expect(
+                    upgrades.map(\.detail) == [
+                        "8 rows have authentication codes from now on", "sessions may have padded headers from now on",
+                    ])
             }
         }
         scratch.edit("UPDATE conversation SET latch = 0")
         #expect(throws: StoreError.alteredRow("conversation")) { try scratch.with { _ = try $0.load() } }
+    }
+
+    /// The tables of version 8 are those of version 9: its rows stay, and programs that know version 8 only refuse the store.
+    @Test(arguments: [false, true]) func aStoreOfVersionEightIsRefusedByItsProgram(hasSession: Bool) throws {
+        let session = StoreConformance.session(1, 2, fence: 3)
+        try scratch.with { try StoreConformance.commit($0, hasSession ? [.putSession(session)] : []) }
+        scratch.edit("PRAGMA user_version = 8")
+        for isFirst in [true, false] {
+            try scratch.with { store in
+                #expect(try store.pragma("user_version") == 9)
+                #expect(store.isUpgraded == isFirst && !store.hasAddedCodes)
+                #expect(try store.session(session.id) == (hasSession ? session : nil))
+                let details = try store.auditLog(limit: 9).map(\.detail)
+                #expect(details == (hasSession ? ["sessions may have padded headers from now on"] : []))
+            }
+        }
     }
 
     /// What waits in a store of version 4 goes on in the queue, and what has ended is still known.
@@ -246,7 +265,7 @@ import Testing
     /// `QueueTakeover` copies rows between the two, and a program that cannot read them has to refuse both.
     @Test func theStoreHasTheNewestVersionOfTheQueue() {
         #expect(Schema.queueTables == QueueTables.migrations.count, "a new version of the store's schema is needed")
-        #expect(Schema.known == 8, "if the queue's tables have changed as well: Schema.queueTables")
+        #expect(Schema.known == 9, "if the queue's tables have changed as well: Schema.queueTables")
     }
 
     /// So that each has a decision about its rows after a rollback, and a conformance check.

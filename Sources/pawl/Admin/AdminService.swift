@@ -12,6 +12,11 @@ struct AdminService: Sendable {
     static let subscriptionLimit = 16
     /// Ours: events that wait for a subscriber. A subscriber that is this far behind does not read.
     static let eventLimit = 16
+    /// Ours: reports of all subscriptions together take one part in this many of the time. Each reads tables of the store, which
+    /// may have a hundred thousand rows.
+    private static let share = 10
+    /// Ours: the longest pause after a report, in seconds. Nobody who watches believes a page that is older.
+    private static let longestRest = Duration.seconds(60)
 
     private let perform: @Sendable ([String]) async -> AdminAnswer
     private let changes: StateChanges
@@ -98,6 +103,15 @@ struct AdminService: Sendable {
         return AdminEvents(channel, nil)
     }
 
+    /// The pause after a report, so that reports do not take the time of messages.
+    ///
+    /// - Parameters:
+    ///   - time: that the report took.
+    ///   - count: subscriptions at the moment.
+    static func rest(after time: Duration, subscriptions count: Int) -> Duration {
+        min(time * (share * max(count, 1) - 1), longestRest)
+    }
+
     /// Makes reports until the channel accepts no more events.
     private func report(_ subscription: AdminSubscription, to channel: EventChannel<[UInt8]>) -> Task<Void, Never> {
         let words = ["status"] + (subscription.json ? ["--json"] : [])
@@ -123,10 +137,14 @@ struct AdminService: Sendable {
             }
             var last: AdminAnswer?
             for await _ in due {
+                let begin = ContinuousClock.now
                 let answer = await perform(words)
                 let event = answer == last ? AdminEvent.unchanged : .status(answer: answer)
                 last = answer
                 guard channel.add(Self.bytes(event), overflow: overflow) else { return }
+                let rest = Self.rest(after: ContinuousClock.now - begin, subscriptions: subscriptions.withLock { $0 })
+                // A subscription that has ended is cancelled, and so is the sleep.
+                try? await Task.sleep(for: rest)
             }
         }
     }

@@ -188,22 +188,35 @@ struct WatchRates: Sendable {
     /// Ours: samples that are kept. A window has fewer, unless operators act hundreds of times in it.
     private static let sampleLimit = 256
 
-    private var samples: [(at: Int64, counts: [Int])] = []
+    /// The counters of a status, which only grow while its process lives; the time of that process is one of them.
+    private struct Counts: Sendable {
+        var uptime: Int64
+        var messages: StatusReport.Share
+        var connections: Int
+        var requests: Int
 
-    /// The counters of a status; the time of its process is one of them.
-    private static func counts(_ status: StatusReport) -> [Int]? {
-        guard let totals = status.totals else { return nil }
-        let messages = totals.messages
-        return [
-            Int(status.uptimeSeconds), messages.plaintext, messages.gateway, messages.device, messages.exempt,
-            messages.refused, totals.connections, status.requests.done,
-        ]
+        /// Nil if the gateway has no counters since its start.
+        init?(_ status: StatusReport) {
+            guard let totals = status.totals else { return nil }
+            (uptime, messages, connections) = (status.uptimeSeconds, totals.messages, totals.connections)
+            requests = status.requests.done
+        }
+
+        /// Whether one of them is less than it was: they are those of another process.
+        func beginAgain(after last: Counts) -> Bool {
+            let counters: [KeyPath<Counts, Int>] = [
+                \.messages.plaintext, \.messages.gateway, \.messages.device, \.messages.exempt, \.messages.refused,
+                \.connections, \.requests,
+            ]
+            return uptime < last.uptime || counters.contains { self[keyPath: $0] < last[keyPath: $0] }
+        }
     }
 
+    private var samples: [(at: Int64, counts: Counts)] = []
+
     mutating func add(_ status: StatusReport, at now: Timestamp) {
-        guard let counts = Self.counts(status) else { return samples = [] }
-        // Another process: its counters begin again.
-        if let last = samples.last?.counts, zip(counts, last).contains(where: { $0 < $1 }) { samples = [] }
+        guard let counts = Counts(status) else { return samples = [] }
+        if let last = samples.last?.counts, counts.beginAgain(after: last) { samples = [] }
         samples.append((now.monotonic, counts))
         // The sample at the beginning of the window, or before it, stays.
         let kept = samples.lastIndex { $0.at <= now.monotonic - Self.window } ?? 0
@@ -216,10 +229,13 @@ struct WatchRates: Sendable {
             return nil
         }
         let seconds = Double(last.at - first.at) / 1e9
-        let rates = zip(last.counts, first.counts).map { Double($0 - $1) / seconds }
+        func rate(_ counter: KeyPath<Counts, Int>) -> Double {
+            Double(last.counts[keyPath: counter] - first.counts[keyPath: counter]) / seconds
+        }
         return PerSecond(
-            plaintext: rates[1], gateway: rates[2], device: rates[3], exempt: rates[4], refused: rates[5],
-            connections: rates[6], requests: rates[7])
+            plaintext: rate(\.messages.plaintext), gateway: rate(\.messages.gateway),
+            device: rate(\.messages.device), exempt: rate(\.messages.exempt), refused: rate(\.messages.refused),
+            connections: rate(\.connections), requests: rate(\.requests))
     }
 }
 

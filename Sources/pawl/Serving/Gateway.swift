@@ -65,7 +65,8 @@ final class Gateway: Sendable {
         self.writeBackup = writeBackup
         self.readAgain = readAgain
         self.requestStop = requestStop
-        reporter = Reporter(policies: tables.policies, tally: tables.tally, store: store)
+        reporter = Reporter(
+            policies: tables.policies, latches: tables.latches, tally: tables.tally, store: store)
         startedAt = SystemClock.now().wall
         dataDirectory = configuration.data
     }
