@@ -10,7 +10,7 @@
 //               everyone: {NAME: WORD}, also_in: [PATH, ...], unless: PATH}, armour: text | html | detect,
 //               or_armour: text | html | detect, limit: {characters | bytes: NUMBER},
 //               links: {begin: TEXT, written: TEXT}, stays: {PATH: [NAME, ...]}, joined: [PATH, ...]}
-//     messages: {SHAPE: {...}, ...}
+//     messages: {SHAPE: {when: CONDITIONS, unless: CONDITIONS, ...}, ...}
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES] | {label: ..., kind: KINDS, kinds: {PATH: KINDS, ...}}, ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES] | {label: ..., kind: KINDS, acknowledgement: ANSWER}
 //              | {login: {WHERE NAME: TEXT, ...}}, ...}, from backend: {...}}

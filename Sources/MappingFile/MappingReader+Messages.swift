@@ -246,9 +246,11 @@ extension MappingReader {
     // MARK: Shapes
 
     static let shapeKeys = [
-        "like", "containers", "messages", "within", "when", "conversation", "content", "sender", "recipients",
+        "like", "containers", "messages", "within", "when", "unless", "conversation", "content", "sender", "recipients",
         "remote_id", "local_id", "history", "parse", "body", "text_optional", "kind",
     ]
+
+    private static let conditionExample = "a condition, for example `type == \"text\"`, or a list of them"
 
     mutating func messages(_ tree: ConfigurationTree) {
         var written: [String: [String: ConfigurationTree]] = [:]
@@ -322,6 +324,7 @@ extension MappingReader {
         let isHistory = keys["history"].map { flag($0, place + ".history") } ?? false
         let isOptional = keys["text_optional"].map { flag($0, place + ".text_optional") } ?? false
         let kind = keys["kind"].flatMap { kinds($0, "`\(place)`").first }
+        let exceptions = keys["unless"].map { conditions($0, place + ".unless") } ?? []
         guard let conversation else { return [] }
         var kept = content.kept
         if object == nil {
@@ -344,6 +347,7 @@ extension MappingReader {
                     fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
                     localID: local, content: object, kept: kept)
                 (shape.isHistory, shape.textIsOptional, shape.kind) = (isHistory, isOptional, kind)
+                shape.exceptions = exceptions
                 (shape.alternative, shape.links) = (content.alternative, content.links)
                 (shape.made, shape.joined) = (content.made, content.joined)
                 (shape.parsed, shape.bodies, shape.armour) = (parsed, bodies, content.armour)
@@ -385,6 +389,11 @@ extension MappingReader {
         return true
     }
 
+    /// Conditions, each as a path from the value that it is about.
+    private mutating func conditions(_ tree: ConfigurationTree, _ place: String) -> [JSONPath] {
+        texts(tree, place, Self.conditionExample).compactMap { text, line in path("[?\(text)]", place, line) }
+    }
+
     /// The forms of a request's body.
     private mutating func bodies(_ tree: ConfigurationTree, _ place: String) -> Set<BodyForm> {
         let known = BodyForm.allCases.map(\.rawValue).joined(separator: ", ")
@@ -423,7 +432,7 @@ extension MappingReader {
         let bases = keys["messages"].map { texts($0, place + ".messages", Self.pathExample) } ?? [("$", line)]
         let inner = keys["within"].map { texts($0, place + ".within", Self.pathExample) } ?? []
         let conditions = keys["when"].map {
-            texts($0, place + ".when", "a condition, for example `type == \"text\"`, or a list of them")
+            texts($0, place + ".when", Self.conditionExample)
         }
         var paths: [JSONPath] = []
         // Each part is first read alone, so that a problem is reported for this part.

@@ -121,7 +121,8 @@ extension ConfigurationKey {
         case .custom:
             "Events and fields that an app has invented, and of which the mapping knows nothing. The default is refuse, "
                 + "because they may hold any text. With `pass` the backend reads them all: stickers that are not "
-                + "files, live locations, notes of widgets."
+                + "files, live locations, notes of widgets. With `seal`, if the mapping can, only those who read "
+                + "through the gateway find anything in them."
         case .keywords:
             "Words of which people want to be notified. The default is pass: the backend reads the words, and finds "
                 + "them in no sealed text. `pawl status` lists whose they are. `refuse` keeps new ones from the backend."

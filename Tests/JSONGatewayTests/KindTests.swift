@@ -119,6 +119,33 @@ import Testing
         #expect(sealing.routes[0].response.count == 2 * history.response.count && sealing.routes[1].label == .history)
     }
 
+    /// The content of a request names its kind if answers are read by it.
+    @Test func aRequestIsOfTheKindThatAnswersAreReadBy() throws {
+        var mapping = try Self.mapping()
+        #expect(mapping.applying(Self.treatments([.polls: .seal])).routes[1].request?.kind == nil)
+        var shape = try #require(mapping.routes.first { $0.label == .history }?.response.first)
+        shape.kind = .polls
+        mapping.routes.append(
+            Mapping.Route(methods: ["GET"], path: try PathPattern("/polls"), label: .history, response: [shape]))
+        #expect(mapping.applying(Self.treatments([.polls: .seal])).routes[1].request?.kind == .polls)
+    }
+
+    /// Messages for which a condition holds are none of a shape.
+    @Test func exceptionsAreNoMessages() throws {
+        var shape = Mapping.lab.routes.first { $0.label == .history }?.response.first ?? Mapping.lab.frames[0].shapes[0]
+        (shape.containers, shape.messages) = (try JSONPath("$"), try JSONPath("[*]"))
+        (shape.content, shape.sender) = (nil, nil)
+        (shape.text, shape.conversation) = (try JSONPath("text"), .message(try JSONPath("room")))
+        shape.exceptions = [try JSONPath("[?state]"), try JSONPath("[?type == \"a\"]")]
+        let members = [#""x":1"#, #""type":"a""#, #""state":"""#, #""type":"b""#, #""type":"a","type":"b""#]
+        let texts = members.enumerated().map { #"{"text":"\#($0 + 1)","room":"r",\#($1)}"# }
+        let document = try JSONDocument(ByteBuffer(string: "[" + texts.joined(separator: ",") + "]"))
+        let reading = MessageReading(document, [shape], isRequest: false)
+        #expect(try reading.messages.map { try document.text(try #require($0.text)) } == ["1", "4"])
+        // Which of two members counts is unknown, so the message is not read.
+        #expect(reading.unread.count == 1)
+    }
+
     /// The strictest treatment counts, and a refusal names the kind that has it.
     @Test func ofSeveralKindsTheStrictestCounts() throws {
         let both = try Self.world([.topics: .refuse])

@@ -1,6 +1,7 @@
 import JSONCodec
 import JSONGateway
 import NIOCore
+import Protection
 import TestKit
 import Testing
 
@@ -50,6 +51,51 @@ import Testing
         let (output, _) = try Self.sealed(
             #"{"body":"hi","html":"<b>hi</b>"}"#, try shape(envelope: "pawl.envelope", flag: "pawl.encrypted"))
         #expect(output == #"{"body":"Encrypted message.","pawl":{"encrypted":true,"envelope":"AQID+g"}}"#)
+    }
+
+    /// What was sealed as one kind is shown as no other. Earlier versions have not named the kind.
+    @Test func contentOfAKindIsShownAsThatKindOnly() throws {
+        let plain = try shape()
+        func named(_ kind: ContentKind?) -> MessageShape {
+            var shape = plain
+            shape.kind = kind
+            return shape
+        }
+        let (_, content) = try Self.sealed(#"{"body":"hi","html":"x"}"#, named(.topics))
+        let bytes = String(decoding: content.bytes, as: UTF8.self)
+        #expect(bytes == #"{"body":"hi","html":"x","?kind":"topics"}"#)
+        #expect(try SealedContent(content.bytes) == content)
+        let stored = #"{"body":"AQID+g","encrypted":true}"#
+        #expect(try Self.opened(stored, named(.topics), bytes) == #"{"body":"hi","html":"x"}"#)
+        for other in [nil, ContentKind.names, .polls, .custom] {
+            #expect(throws: MessageFault.malformedContent) { try Self.opened(stored, named(other), bytes) }
+        }
+        // A message, or content of an earlier version.
+        let unnamed = #"{"body":"hi"}"#
+        for kind in [nil, ContentKind.topics, .reactions, .polls] {
+            #expect(try Self.opened(stored, named(kind), unnamed) == unnamed)
+        }
+        #expect(throws: MessageFault.malformedContent) { try Self.opened(stored, named(.custom), unnamed) }
+        #expect(throws: MessageFault.malformedContent) {
+            try Self.opened(stored, named(.topics), #"{"text":"hi"}"#)
+        }
+        for odd in [#"{"?kind":"topics"}"#, #"{"body":"x","?kind":"other"}"#, #"{"body":"x","?kind":1}"#] {
+            #expect(throws: MessageFault.malformedContent) { try SealedContent(Array(odd.utf8)) }
+        }
+    }
+
+    /// Where nothing can be marked, strings that an app reads are no better than objects.
+    @Test func contentOfAKindThatHasNoPlaceForAMarkIsNotMarked() throws {
+        var strict = try shape(envelope: "pawl", kept: [])
+        strict.shown = ["html"]
+        func mark(_ text: String) throws -> String {
+            try Self.edited(text, strict) { edits, message, _ in try edits.mark(message, with: "[!] ") }
+        }
+        #expect(try mark(#"{"url":"x","n":1}"#) == #"{"url":"x","n":1}"#)
+        strict.kind = .custom
+        #expect(throws: MessageFault.noText(at: 7)) { try mark(#"{"url":"x","n":1}"#) }
+        #expect(try mark(#"{"url":" ","n":1}"#) == #"{"url":" ","n":1}"#)
+        #expect(try mark(#"{"body":"b","url":"x"}"#) == #"{"body":"[!] b","url":"x"}"#)
     }
 
     @Test func aFlagThatIsThereIsSet() throws {

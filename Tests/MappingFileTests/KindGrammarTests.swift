@@ -71,7 +71,7 @@ import Testing
         (ContentKind.reactions, "/rooms/%21a/send/m.reaction/1", Mapping.Label.control),
         (.polls, "/rooms/%21a/send/org.matrix.msc3381.poll.start/1", .control),
         (.polls, "/rooms/%21a/send/m.poll.response/1", .control), (.custom, "/rooms/%21a/send/org.note/1", .control),
-        (.custom, "/rooms/%21a/state/org.note/x", .passthrough),
+        (.custom, "/rooms/%21a/state/org.note/x", .control),
         (.topics, "/rooms/%21a/state/m.room.topic", .control),
         (.topics, "/rooms/%21a/state/m.room.topic/", .control),
         (.names, "/rooms/%21a/state/m.room.name", .control),
@@ -81,7 +81,7 @@ import Testing
         #expect(try Self.label(Self.read("matrix", kind, .pass), "PUT", path) == label)
         #expect(try Self.label(Self.read("matrix", kind, .refuse), "PUT", path) == .refused)
         switch kind {
-        case .reactions, .topics, .names, .polls:
+        case .reactions, .topics, .names, .polls, .custom:
             let sealing = try Self.read("matrix", kind, .seal)
             #expect(Self.label(sealing, "PUT", path) == .content)
             // They are looked for in what people read, and only then.
@@ -91,7 +91,7 @@ import Testing
                 return route?.response.count { $0.kind == kind } ?? 0
             }
             #expect(counts[0] > 0 && counts[1] == 0)
-        case .custom, .keywords: #expect(throws: ConfigurationError.self) { try Self.read("matrix", kind, .seal) }
+        case .keywords: #expect(throws: ConfigurationError.self) { try Self.read("matrix", kind, .seal) }
         }
         // Nothing passes with one kind that is content of another, or a message.
         let other = try Self.read("matrix", kind, .pass)

@@ -12,7 +12,9 @@ import Testing
         static let name = "Eisenhutgarten"
         static let question = "Rittersporn"
         static let answer = "Fingerhutweg"
-        static let all = [reaction, topic, name, question, answer]
+        static let note = "Akeleischatten"
+        static let widget = "Goldlackturm"
+        static let all = [reaction, topic, name, question, answer, note, widget]
     }
 
     private static let padlock = "\u{1F512}"
@@ -47,7 +49,7 @@ import Testing
     }
 
     @Test func kindsAreSealedIfTheyAreToBe() throws {
-        let kinds = ["REACTIONS", "TOPICS", "NAMES", "POLLS"].map { ("PAWL_KINDS_\($0)", "seal") }
+        let kinds = ["REACTIONS", "TOPICS", "NAMES", "POLLS", "CUSTOM"].map { ("PAWL_KINDS_\($0)", "seal") }
         let lab = try MatrixLab(policy: "hosted", environment: Dictionary(uniqueKeysWithValues: kinds))
         let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
         let carol = try lab.person("carol", isOutside: true)
@@ -85,6 +87,14 @@ import Testing
                 "\(Self.poll).response": ["answers": [.string(Word.answer)]],
             ])
 
+        let note = try Self.put(
+            writer, room, "send/org.example.note/4",
+            ["body": .string(Word.note), "org.example.pages": [["line": .string(Word.note)]], "number": 7])
+        let widget = try Self.put(
+            writer, room, "state/org.example.widget/one",
+            ["url": .string("https://example.org/" + Word.widget), "data": [:]])
+        _ = try Self.put(writer, room, "state/org.example.widget/gone", [:])
+
         for client in [reader, writer] {
             let seen = try Self.events(client, room)
             #expect(seen[reaction]?["content"]["m.relates_to"]["key"].string == Word.reaction)
@@ -97,10 +107,24 @@ import Testing
             #expect(poll["body"] == .null && poll["pawl.envelope"] == .null && poll["encrypted"] == .null)
             let answers = seen[vote]?["content"]["\(Self.poll).response"]["answers"].array
             #expect(answers?.first?.string == Word.answer)
+            let noted = seen[note]?["content"] ?? .null
+            #expect(noted["body"].string == Word.note && noted["number"] == 7, "\(noted)")
+            #expect(noted["org.example.pages"].array.first?["line"].string == Word.note)
+            #expect(noted["pawl.envelope"] == .null && noted["encrypted"] == .null)
+            #expect(seen[widget]?["content"] == ["url": .string("https://example.org/" + Word.widget), "data": [:]])
         }
         let path = "/_matrix/client/v3/rooms/\(Self.segment(room))"
         #expect(try reader.request("GET", "\(path)/state/m.room.topic").json["topic"].string == Word.topic)
-        #expect(try reader.request("GET", "\(path)/state").text.contains(Word.name))
+        let state = try reader.request("GET", "\(path)/state").text
+        #expect(state.contains(Word.name) && state.contains(Word.widget))
+        for (query, key) in [("", "one"), ("?format=event", "one")] {
+            let one = try reader.request("GET", "\(path)/state/org.example.widget/\(key)\(query)").text
+            #expect(one.contains(Word.widget) && !one.contains("pawl.envelope"), "\(one)")
+        }
+        #expect(try reader.request("GET", "\(path)/state/org.example.widget/gone").json == [:])
+        let member = try reader.request("GET", "\(path)/state/m.room.member/\(Self.segment(carol.id))")
+        #expect(member.json["membership"] == "join")
+        #expect(try reader.request("GET", "\(path)/event/\(Self.segment(note))").text.contains(Word.note))
         #expect(try reader.request("GET", "\(path)/event/\(Self.segment(reaction))").text.contains(Word.reaction))
         let relations = try reader.request(
             "GET",
@@ -112,6 +136,7 @@ import Testing
         #expect(past[reaction]?["content"]["m.relates_to"]["key"].string == Self.padlock)
         #expect(past[name]?["content"]["name"].string == Self.padlock)
         #expect(past[topic]?["content"]["topic"].string == Self.padlock)
+        #expect(past[note]?["content"]["body"].string == Self.padlock)
         for word in Word.all {
             #expect(lab.synapse.files(showing: word).isEmpty, "\(word)")
             #expect(!lab.tap.shows(word), "\(word)")
@@ -128,7 +153,9 @@ import Testing
             [
                 "m.relates_to": ["rel_type": "m.annotation", "event_id": .string(message), "key": "canary"]
             ])
-        let marked = try Self.events(reader, room).values.filter { $0["type"] == "m.reaction" }
+        _ = try Self.put(outsider, room, "send/org.example.note/8", ["line": "canary"])
+        let marked = try Self.events(reader, room).values
         #expect(!marked.contains { $0["content"]["m.relates_to"]["key"] == "canary" })
+        #expect(!marked.contains { $0["content"]["line"] == "canary" })
     }
 }

@@ -15,7 +15,8 @@ extension Mapping.Route {
 
     /// The same route with another label, with its kinds in this order, these parts refused, and these messages looked for.
     private func with(
-        _ label: Mapping.Label, _ kinds: [ContentKind], refusing parts: [Part], finding response: [MessageShape]
+        _ label: Mapping.Label, _ kinds: [ContentKind], sealing request: MessageShape?, refusing parts: [Part],
+        finding response: [MessageShape]
     ) -> Mapping.Route {
         let isSealed = label == .content
         return Mapping.Route(
@@ -25,20 +26,36 @@ extension Mapping.Route {
             chosenMembers: chosenMembers, file: file, kinds: kinds, parts: parts)
     }
 
-    fileprivate func applying(_ treatments: KindTreatments) -> Mapping.Route {
+    /// - Parameter read: the kinds of messages that the mapping finds in answers and frames.
+    fileprivate func applying(_ treatments: KindTreatments, read: Set<ContentKind>) -> Mapping.Route {
         let refused = parts.filter { treatments[$0.kind] != .pass }
         let kinds = treatments.strictestFirst(kinds)
         let found = treatments.lookedFor(response)
         var label = kinds.first.map { treatments[$0].label(of: self.label) } ?? self.label
         // An answer in which nothing is looked for is not read.
         if found.isEmpty, !response.isEmpty, label == .history || label == .sync { label = .passthrough }
-        guard label != self.label || refused != parts || found.count != response.count else { return self }
-        return with(label, kinds, refusing: refused, finding: found)
+        let sealed = request.map { $0.of(kinds, read: read) }
+        guard label != self.label || refused != parts || found.count != response.count || sealed != request else {
+            return self
+        }
+        return with(label, kinds, sealing: sealed, refusing: refused, finding: found)
     }
 
     /// Whether requests write keywords by which the backend should notify somebody.
     func writesKeywords(_ method: String) -> Bool {
         kinds.contains(.keywords) && ["PUT", "POST", "PATCH"].contains(method)
+    }
+}
+
+extension MessageShape {
+    /// The shape of a request that carries these kinds, so that its content names the kind when it is sealed.
+    ///
+    /// If no shape reads messages of the kind, they are read as messages of people.
+    fileprivate func of(_ kinds: [ContentKind], read: Set<ContentKind>) -> MessageShape {
+        guard kinds.count == 1, read.contains(kinds[0]) else { return self }
+        var shape = self
+        shape.kind = kinds[0]
+        return shape
     }
 }
 
@@ -99,12 +116,14 @@ extension Mapping {
     /// Messages of a kind that is not sealed are not looked for, so that they pass as they are.
     package func applying(_ treatments: KindTreatments) -> Mapping {
         var mapping = self
-        mapping.routes = routes.map { $0.applying(treatments) }
+        let read = Set((routes.flatMap(\.response) + frames.flatMap(\.shapes)).compactMap(\.kind))
+        mapping.routes = routes.map { $0.applying(treatments, read: read) }
         mapping.frames = frames.map { frame in
             var frame = frame
             frame.shapes = treatments.lookedFor(frame.shapes)
             frame.kinds = treatments.strictestFirst(frame.kinds)
             if let kind = frame.kinds.first { frame.label = treatments[kind].label(of: frame.label) }
+            if frame.direction == .fromClient { frame.shapes = frame.shapes.map { $0.of(frame.kinds, read: read) } }
             if frame.label != .content, frame.direction == .fromClient { frame.shapes = [] }
             if frame.label != .content { frame.acknowledgement = nil }
             return frame

@@ -420,6 +420,8 @@ package struct MessageShape: Sendable, Equatable {
     package var textIsOptional = false
     /// The kind of the messages; nil if they are messages of people. If it is not sealed, they are not looked for.
     package var kind: ContentKind?
+    /// Conditions of values that are not such messages although the other paths lead to them.
+    package var exceptions: [JSONPath] = []
     /// The longest value that the backend accepts where the envelope stands; nil if the mapping names none.
     package var limit: TextLimit?
     // In the message:

@@ -76,9 +76,9 @@ package struct MessageEdits: Sendable {
     ///
     /// Also removes other values at sealed paths, because they are not authenticated.
     package mutating func open(_ message: FoundMessage, _ content: SealedContent) throws(MessageFault) {
-        guard let (path, value) = content.values.first else { throw .malformedContent }
-        // What was sealed as a message is no topic.
-        guard message.shape.kind == nil || path == message.shape.text.text else { throw .malformedContent }
+        guard let value = content.values.first?.value, content.isOf(message.shape.kind, text: message.shape.text) else {
+            throw .malformedContent
+        }
         var text = value
         let hasText = text != .null
         if message.isHTML, hasText { text = try .string(TextArmour.html(text, links: message.shape.links)) }
@@ -149,8 +149,13 @@ package struct MessageEdits: Sendable {
                     }
                 }
             }
-            if edits.changes.count == count, let part = message.also.first(where: { edits.mayHoldText($0.place) }) {
-                throw .noText(at: edits.document.range(part.place).lowerBound)
+            // Content of a kind may be strings that no client shows and an app reads.
+            let isOfKind = message.shape.kind != nil
+            let unmarked = message.also.first { part in
+                isOfKind ? edits.document.mayHoldText(part.place) : edits.mayHoldText(part.place)
+            }
+            if edits.changes.count == count, let unmarked {
+                throw .noText(at: edits.document.range(unmarked.place).lowerBound)
             }
             // What looks like an envelope is none.
             if message.isFlagged || message.envelopePlace != nil { edits.takeEnvelope(message) }

@@ -57,8 +57,9 @@ package struct MessageReading: Sendable {
         for path in shape.parsed { try readUnparsed(path, shape) }
         for container in try search(shape.containers, from: document.root, shape) {
             for place in try search(shape.messages, from: container, shape) {
-                count += 1
                 do throws(MessageFault) {
+                    guard try !isException(place, shape) else { continue }
+                    count += 1
                     guard let message = try message(shape, container, place) else { continue }
                     guard seen.insert(message.text ?? message.content).inserted else { continue }
                     guard messages.count < Self.messageLimit else { throw .tooManyMessages }
@@ -77,6 +78,11 @@ package struct MessageReading: Sendable {
             }
         }
         if isRequest, count == 0 { throw .noMessage }
+    }
+
+    private func isException(_ place: JSONPlace, _ shape: MessageShape) throws(MessageFault) -> Bool {
+        for condition in shape.exceptions where try !places(condition, from: place).isEmpty { return true }
+        return false
     }
 
     /// Notes the strings in which messages may be, but no document is.
