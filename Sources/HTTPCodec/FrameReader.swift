@@ -27,15 +27,36 @@ package enum WebSocketMessage: Equatable, Sendable {
     case close(ByteBuffer)
 }
 
+/// A piece of a message that is too long to be assembled.
+package enum WebSocketPiece: Equatable, Sendable {
+    /// - Parameter opcode: that of the message for its first piece, else 0.
+    case data(ByteBuffer, opcode: UInt8, isLast: Bool)
+    /// A control frame between two of its frames.
+    case control(WebSocketMessage)
+}
+
 /// Reads the messages of one side from the front of a buffer.
 ///
-/// Assembles fragments. Control frames may arrive between them.
+/// Assembles fragments. Control frames may arrive between them. A message above the limit is an error, or passes in pieces.
 package struct FrameReader: Sendable {
     /// Section 5.1: a client masks, a server does not.
     private let isMasked: Bool
     /// Maximum size of one message, in bytes.
     private let limit: Int
     private var fragments: (bytes: ByteBuffer, isText: Bool)?
+    private var passing: Passing?
+
+    /// A message that passes in pieces.
+    private struct Passing {
+        /// Of the next piece: 0 if the message has begun.
+        var opcode: UInt8 = 0
+        var hasBegun = false
+        /// Bytes of the present frame that have not come.
+        var left = 0
+        var isFinal = false
+        /// For the next byte.
+        var mask: UInt32?
+    }
 
     package init(isMasked: Bool, limit: Int) { (self.isMasked, self.limit) = (isMasked, limit) }
 
@@ -67,6 +88,48 @@ package struct FrameReader: Sendable {
             }
         }
         return nil
+    }
+
+    // MARK: Longer messages
+
+    /// Whether a message passes in pieces: ``nextPiece(_:)`` reads it, and not ``next(_:)``.
+    package var isPassing: Bool { passing != nil }
+
+    /// Lets the message that ``next(_:)`` has found longer than the limit pass in pieces.
+    package mutating func pass() { passing = Passing() }
+
+    /// Returns the next piece of the message, or a control frame between its frames; nil if neither has come.
+    package mutating func nextPiece(_ buffer: inout ByteBuffer) throws(FrameFault) -> WebSocketPiece? {
+        guard var now = passing else { return nil }
+        if let (bytes, isText) = fragments {
+            fragments = nil
+            now.hasBegun = true
+            passing = now
+            return .data(bytes, opcode: isText ? 1 : 2, isLast: false)
+        }
+        if now.left == 0 {
+            guard let header = try header(buffer) else { return nil }
+            guard header.opcode < 8 else { return try next(&buffer).map { .control($0) } }
+            guard (header.opcode == 0) == now.hasBegun else { throw .malformed }
+            buffer.moveReaderIndex(forwardBy: header.size)
+            (now.opcode, now.left, now.isFinal, now.mask) =
+                (header.opcode, header.length, header.isFinal, header.mask)
+            now.hasBegun = true
+            passing = now
+        }
+        var piece = buffer.readSlice(length: min(now.left, buffer.readableBytes)) ?? ByteBuffer()
+        guard now.left == 0 || piece.readableBytes > 0 else { return nil }
+        if let mask = now.mask {
+            piece.applyMask(mask)
+            let turn = 8 * UInt32(piece.readableBytes % 4)
+            now.mask = turn == 0 ? mask : mask << turn | mask >> (32 - turn)
+        }
+        now.left -= piece.readableBytes
+        let isLast = now.left == 0 && now.isFinal
+        let opcode = now.opcode
+        now.opcode = 0
+        passing = isLast ? nil : now
+        return .data(piece, opcode: opcode, isLast: isLast)
     }
 
     private mutating func data(_ payload: ByteBuffer, _ header: Header) throws(FrameFault) -> WebSocketMessage? {
@@ -108,7 +171,7 @@ package struct FrameReader: Sendable {
         case let length: header.length = Int(length)
         }
         if header.opcode >= 8, !header.isFinal || header.length > 125 { throw .malformed }
-        if header.opcode < 8, header.length > limit - (fragments?.bytes.readableBytes ?? 0) { throw .tooLong }
+        if header.opcode < 8, passing == nil, header.length > limit - fragmentBytes { throw .tooLong }
         if isMasked {
             guard let mask = buffer.getInteger(at: start + header.size, as: UInt32.self) else { return nil }
             header.mask = mask
@@ -170,10 +233,17 @@ extension ByteBuffer {
         }
     }
 
-    private mutating func writeFrame(_ opcode: UInt8, _ payload: ByteBuffer, _ mask: UInt32?) {
+    /// Writes a frame.
+    ///
+    /// - Parameters:
+    ///   - isFinal: whether it is the last of its message.
+    ///   - mask: as for a whole message.
+    package mutating func writeFrame(
+        _ opcode: UInt8, _ payload: ByteBuffer, _ mask: UInt32?, isFinal: Bool = true
+    ) {
         let length = payload.readableBytes
         let masked: UInt8 = mask == nil ? 0 : 0x80
-        writeInteger(0x80 | opcode)
+        writeInteger(isFinal ? 0x80 | opcode : opcode)
         if length < 126 {
             writeInteger(masked | UInt8(length))
         } else if length <= 0xFFFF {

@@ -145,6 +145,9 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case .pass(let head): forward(head, reportsAnswer: false)
         case .passRequest(let head): forward(head, reportsAnswer: true)
         case .sealRequest(let head, let sealer): seal(head, sealer)
+        case .endRequest(let bytes):
+            writeUpstream(bytes)
+            finishUpstream(HeaderFields())
         case .collectRequest(let limit): collectRequest(limit)
         case .send(let head, let body): send(head, body)
         case .passResponse(let head): passAnswer(head)
@@ -397,8 +400,17 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         if sealer != nil {
             writeSealed { try $0.end(into: &$1) }
             // Without it the request is incomplete, and has been answered.
-            guard sealer.take() != nil else { return }
+            guard let sealer = sealer.take() else { return }
+            if let texts = sealer.texts {
+                // A backend that has answered does not get the rest.
+                if case .none = answer { take(.formTexts(texts)) }
+                return
+            }
         }
+        finishUpstream(trailers)
+    }
+
+    private func finishUpstream(_ trailers: HeaderFields) {
         if sendsChunks {
             var end = ByteBuffer()
             end.writeLastChunk(trailers)

@@ -2,6 +2,9 @@
 //
 // What is held of messages counts in the budget, and so does a long message until its receiver has taken it. A relay
 // without room ends with 1013, and one whose sender leaves a message unfinished with 1008.
+//
+// A message above the limit ends the relay, or passes in pieces, unread, while nothing is protected. What the gateway sends
+// itself to the same side waits until it has passed, and so does the message until those before it have.
 
 import HTTPCodec
 import JSONGateway
@@ -15,8 +18,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private let inbox: ExchangeInbox
     private let lookups: Lookups
     private var socketMachine: WebSocketMachine
-    private var clientReader = FrameReader(isMasked: true, limit: WebSocketMachine.messageLimit)
-    private var backendReader = FrameReader(isMasked: false, limit: WebSocketMachine.messageLimit)
+    private var clientReader: FrameReader
+    private var backendReader: FrameReader
     private var clientBytes = ByteBuffer()
     private var backendBytes = ByteBuffer()
     /// Replies that the session waits for.
@@ -25,6 +28,10 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var heldClose: (toBackend: ByteBuffer?, toClient: ByteBuffer?)
     private var hasClosed = (client: false, backend: false)
     private var isOver = false
+    /// Messages behind one that passes in pieces.
+    private var behind: (toBackend: [WebSocketMessage], toClient: [WebSocketMessage]) = ([], [])
+    /// Whether a message waits to pass until those before it are sent. Its side is not read meanwhile.
+    private var waitsToPass = (client: false, backend: false)
     private var masks = SystemRandomNumberGenerator()
     private var ending: Scheduled<Void>?
     /// The place in the budget of what is held.
@@ -40,6 +47,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         self.socketMachine = socketMachine
         self.upstream = upstream
         self.connection = connection
+        clientReader = FrameReader(isMasked: true, limit: connection.limits.message)
+        backendReader = FrameReader(isMasked: false, limit: connection.limits.message)
         lookups = Lookups(connection.origin)
         room = connection.services.budget.reservation(of: socketMachine.account)
         inbox = ended.inbox
@@ -78,8 +87,12 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     private func perform(_ action: WebSocketAction) {
         switch action {
-        case .toBackend(let bytes, let isText): toBackend(.data(bytes, isText: isText))
-        case .toClient(let bytes, let isText): toClient(.data(bytes, isText: isText))
+        case .toBackend(let bytes, let isText):
+            let message = WebSocketMessage.data(bytes, isText: isText)
+            if clientReader.isPassing { behind.toBackend.append(message) } else { toBackend(message) }
+        case .toClient(let bytes, let isText):
+            let message = WebSocketMessage.data(bytes, isText: isText)
+            if backendReader.isPassing { behind.toClient.append(message) } else { toClient(message) }
         case .look(let lookup):
             pending += 1
             lookups.send(lookup, for: socketMachine.account) { [weak self] event in
@@ -155,8 +168,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var isCongested: Bool { pending >= connection.limits.pendingJobs || socketMachine.isIdentifying }
 
     private func pumpClient() {
+        waitsToPass.client = false
         do throws(FrameFault) {
-            while !isOver, !hasClosed.client, !isCongested, let message = try clientReader.next(&clientBytes) {
+            while !isOver, !hasClosed.client, !isCongested, let message = try nextFromClient() {
                 switch message {
                 case .data(let bytes, let isText): take(.fromClient(bytes, isText: isText))
                 case .close(let bytes):
@@ -167,13 +181,22 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 }
             }
         } catch {
-            closeBoth(error.rawValue, Self.words(error))
+            guard error == .tooLong, socketMachine.passesLongMessages else {
+                return closeBoth(error.rawValue, Self.words(error))
+            }
+            guard socketMachine.beginLongMessage(fromClient: true, at: connection.services.clock()) else {
+                waitsToPass.client = true
+                return
+            }
+            clientReader.pass()
+            pumpClient()
         }
     }
 
     private func pumpBackend() {
+        waitsToPass.backend = false
         do throws(FrameFault) {
-            while !isOver, !hasClosed.backend, !isCongested, let message = try backendReader.next(&backendBytes) {
+            while !isOver, !hasClosed.backend, !isCongested, let message = try nextFromBackend() {
                 switch message {
                 case .data(let bytes, let isText): take(.fromBackend(bytes, isText: isText))
                 case .close(let bytes):
@@ -185,8 +208,63 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 }
             }
         } catch {
-            closeBoth(error.rawValue, Self.words(error))
+            guard error == .tooLong, socketMachine.passesLongMessages else {
+                return closeBoth(error.rawValue, Self.words(error))
+            }
+            guard socketMachine.beginLongMessage(fromClient: false, at: connection.services.clock()) else {
+                waitsToPass.backend = true
+                return
+            }
+            backendReader.pass()
+            pumpBackend()
         }
+    }
+
+    /// The client's next message, behind the pieces of one that passes.
+    private func nextFromClient() throws(FrameFault) -> WebSocketMessage? {
+        while clientReader.isPassing {
+            switch try clientReader.nextPiece(&clientBytes) {
+            case nil: return nil
+            case .control(let message): return message
+            case .data(let bytes, let opcode, let isLast):
+                var frame = try piece(bytes, opcode, isLast: isLast, mask: masks.next())
+                upstream.write(frame, room: roomUntilWritten(frame))
+                connection.origin.giveBack(&frame)
+                guard isLast else { continue }
+                for message in behind.toBackend { toBackend(message) }
+                behind.toBackend = []
+            }
+        }
+        return try clientReader.next(&clientBytes)
+    }
+
+    private func nextFromBackend() throws(FrameFault) -> WebSocketMessage? {
+        while backendReader.isPassing {
+            switch try backendReader.nextPiece(&backendBytes) {
+            case nil: return nil
+            case .control(let message): return message
+            case .data(let bytes, let opcode, let isLast):
+                var frame = try piece(bytes, opcode, isLast: isLast, mask: nil)
+                connection.write(frame, room: roomUntilWritten(frame))
+                connection.origin.giveBack(&frame)
+                guard isLast else { continue }
+                for message in behind.toClient { toClient(message) }
+                behind.toClient = []
+            }
+        }
+        return try backendReader.next(&backendBytes)
+    }
+
+    /// A piece of a message that passes, as a frame.
+    ///
+    /// - Throws: ``FrameFault/tooLong`` if a protection has risen since the message began.
+    private func piece(
+        _ bytes: ByteBuffer, _ opcode: UInt8, isLast: Bool, mask: UInt32?
+    ) throws(FrameFault) -> ByteBuffer {
+        guard socketMachine.passesLongMessages else { throw .tooLong }
+        var frame = connection.origin.scratch()
+        frame.writeFrame(opcode, bytes, mask, isFinal: isLast)
+        return frame
     }
 
     private static func words(_ fault: FrameFault) -> String {
@@ -225,10 +303,20 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var clientParts: Int { clientBytes.readableBytes + clientReader.fragmentBytes }
     private var backendParts: Int { backendBytes.readableBytes + backendReader.fragmentBytes }
 
+    private var behindBytes: Int {
+        guard !behind.toBackend.isEmpty || !behind.toClient.isEmpty else { return 0 }
+        return (behind.toBackend + behind.toClient).reduce(0) { count, message in
+            if case .data(let bytes, _) = message { count + bytes.readableBytes } else { count }
+        }
+    }
+
     /// Reserves room for what is held. Ends the relay if there is none.
     private func countHeld() {
         guard !isOver else { return }
-        let count = clientParts + backendParts + socketMachine.waitingBytes
+        guard max(behind.toBackend.count, behind.toClient.count) <= WebSocketMachine.waitingLimit else {
+            return closeBoth(1008, "Too many messages wait for the gateway.")
+        }
+        let count = clientParts + backendParts + socketMachine.waitingBytes + behindBytes
         if count != room.count, !room.resize(to: count, for: .webSocket) {
             return closeBoth(1013, ExchangeRefusal.noRoomWords)
         }
@@ -237,7 +325,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         armPartTimer()
     }
 
-    private var isClientRead: Bool { !hasClosed.client && !isCongested && upstream.isWritable && connection.isWritable }
+    private var isClientRead: Bool {
+        !hasClosed.client && !isCongested && !waitsToPass.client && upstream.isWritable && connection.isWritable
+    }
 
     private func armPartTimer() {
         let deadline = min(partDeadlines.client, partDeadlines.backend)
@@ -307,6 +397,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         lookups.cancel()
         partTimer.cancel()
         (clientBytes, backendBytes) = (ByteBuffer(), ByteBuffer())
+        behind = ([], [])
         (clientReader, backendReader) = (FrameReader(isMasked: true, limit: 0), FrameReader(isMasked: false, limit: 0))
         room.release()
     }
@@ -358,7 +449,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     // MARK: The backend
 
     var takesAnswer: Bool { true }
-    package var readsAnswer: Bool { !isOver && !isCongested && connection.isWritable }
+    package var readsAnswer: Bool { !isOver && !isCongested && !waitsToPass.backend && connection.isWritable }
 
     func upstreamBytes(_ bytes: ByteBuffer) {
         guard !isOver else { return }

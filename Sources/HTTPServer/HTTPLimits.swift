@@ -31,6 +31,9 @@ package struct HTTPLimits: Sendable {
     package var window = 64 << 10
     /// Pending replies of the vault above which the gateway stops reading a WebSocket.
     package var pendingJobs = 64
+    /// Maximum size of a WebSocket message that is read, in bytes. A longer one closes the connection with code 1009, or
+    /// passes in pieces while nothing is protected.
+    package var message = 16 << 20
     /// Between the two close frames of a WebSocket. RFC 6455 section 7.1.1 demands a reasonable time.
     package var closeTime = TimeAmount.seconds(10)
     /// Concurrent streams of one HTTP/2 connection. RFC 9113 section 6.5.2 recommends at least 100.

@@ -130,10 +130,36 @@ extension MappingReader {
             wrong(place, tree.line, "has `kinds` and is `\(words.label.rawValue)`; expected `passthrough`")
         }
         let file = filePlaces(keys, words.label, path, place)
+        if words.label == .upload { checkTexts(file, request, conversation, place, tree.line) }
         return Mapping.Route(
             methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
             response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
             answer: answer, chosenMembers: chosen, file: file, kinds: kinds, parts: parts)
+    }
+
+    /// Checks that the texts in a form with files are those of a message, whose conversation is known before them.
+    private mutating func checkTexts(
+        _ file: FilePlaces, _ request: [MessageShape], _ conversation: ValueSource?, _ place: String, _ line: Int
+    ) {
+        let hasText = file.parts?.values.contains(.text) == true
+        guard hasText || !request.isEmpty else { return }
+        guard hasText, let shape = request.first else {
+            return wrong(
+                place, line,
+                "needs both: a message (`upload written`), and the parts that are texts of it (`multipart: {note: text}`)",
+                code: .conflict)
+        }
+        guard let conversation, shape.conversation == conversation else {
+            return wrong(
+                place, line,
+                "has files, which are sent before the text has come; its conversation must be in the path or the query",
+                code: .conflict)
+        }
+        switch conversation {
+        case .capture, .query: break
+        case .message, .container, .containerName, .ofMessage:
+            wrong(place, line, "has files, and the conversation is not in the path or the query", code: .conflict)
+        }
     }
 
     /// Reads what a route says about its file.
@@ -260,7 +286,9 @@ extension MappingReader {
                 .search where response.isEmpty || !request.isEmpty,
                 .sync where response.isEmpty || !request.isEmpty:
                 "names no messages; write which of `messages` its answer holds: `\(label.rawValue) -> page`"
-            case .control, .media, .upload, .download, .passthrough, .refused:
+            case .upload where request.isEmpty && !response.isEmpty:
+                "names no messages; write which of `messages` stands beside its files: `upload written -> page`"
+            case .control, .media, .download, .passthrough, .refused:
                 request + response == [] ? nil : "carries no messages; write the label alone"
             default: sides.count > 2 ? "has more than one arrow" : nil
             }

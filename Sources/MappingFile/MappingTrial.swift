@@ -87,7 +87,7 @@ package struct MappingTrial: Encodable, Sendable {
         trial.localID = route.localID.flatMap { target[$0] }
         trial.references = route.references.compactMap { target[$0] }
         var sealed: String?
-        if let shape = route.request, let document = trial.document(body, shape, head.headers) {
+        if route.label != .upload, let shape = route.request, let document = trial.document(body, shape, head.headers) {
             sealed = trial.read(document, [shape], target, isRequest: true)
             trial.conversation = trial.conversation ?? trial.messages.first?.conversation
             trial.localID = trial.localID ?? trial.messages.first?.localID

@@ -75,6 +75,52 @@ import Testing
         #expect(throws: FrameFault.tooLong) { try read(part + more) }
     }
 
+    /// A message above the limit in pieces, as it comes.
+    @Test(arguments: [1, 3, 7, 1000]) func aLongMessageComesInPieces(_ size: Int) throws {
+        let bytes = (0..<3000).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+        var input = ByteBuffer()
+        input.writeFrame(2, ByteBuffer(bytes: bytes[..<600]), 0x0102_F3A4, isFinal: false)
+        input.writeFrame(0, ByteBuffer(bytes: bytes[600..<2999]), 0xA1B2_C3D4, isFinal: false)
+        input.writeFrame(9, ByteBuffer(string: "p"), 0x0000_00FF)
+        input.writeFrame(0, ByteBuffer(bytes: bytes[2999...]), 0x55AA_1234)
+        input.writeFrame(1, ByteBuffer(string: "next"), 7)
+        var (reader, buffer, output) = (FrameReader(isMasked: true, limit: 1000), ByteBuffer(), [UInt8]())
+        var (opcodes, controls, messages): ([UInt8], [WebSocketMessage], [WebSocketMessage]) = ([], [], [])
+        while let piece = input.readBytes(length: min(size, input.readableBytes)), !piece.isEmpty {
+            buffer.writeBytes(piece)
+            reading: while true {
+                guard reader.isPassing else {
+                    do {
+                        guard let message = try reader.next(&buffer) else { break reading }
+                        messages.append(message)
+                    } catch {
+                        #expect(error == .tooLong)
+                        reader.pass()
+                    }
+                    continue
+                }
+                switch try reader.nextPiece(&buffer) {
+                case nil: break reading
+                case .control(let message): controls.append(message)
+                case .data(let bytes, let opcode, let isLast):
+                    opcodes.append(opcode)
+                    output += Array(buffer: bytes)
+                    #expect(isLast != reader.isPassing)
+                }
+            }
+        }
+        #expect(output == bytes && opcodes.first == 2 && opcodes.dropFirst().allSatisfy { $0 == 0 })
+        #expect(controls == [.ping(ByteBuffer(string: "p"))])
+        #expect(messages == [.data(ByteBuffer(string: "next"), isText: true)])
+        // What goes on has to have begun, and no other message comes between.
+        for wrong: [UInt8] in [[0x00, 0x00], [0x02, 0x00, 0x82, 0x00]] {
+            var (reader, buffer) = (FrameReader(isMasked: false, limit: 100), ByteBuffer(bytes: wrong))
+            reader.pass()
+            if wrong.count > 2 { _ = try reader.nextPiece(&buffer) }
+            #expect(throws: FrameFault.malformed) { try reader.nextPiece(&buffer) }
+        }
+    }
+
     /// What receives the messages decides about them.
     @Test func aTextThatIsNotUTF8IsRead() throws {
         let text = WebSocketMessage.data(ByteBuffer(bytes: [0xC3, 0x28]), isText: true)

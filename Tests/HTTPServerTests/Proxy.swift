@@ -25,17 +25,21 @@ final class Proxy: Sendable {
     private let group: MultiThreadedEventLoopGroup
 
     /// A session that lets everything through.
-    static func socketMachine() throws -> WebSocketMachine {
-        let environment = try environment()
+    static func socketMachine(
+        _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .off))
+    ) throws -> WebSocketMachine {
+        let environment = try environment(nil, policies)
         return WebSocketMachine(
             environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil)
     }
 
-    static func environment(_ crossOrigin: CrossOrigin? = nil) throws -> JSONEnvironment {
+    static func environment(
+        _ crossOrigin: CrossOrigin? = nil, _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .off))
+    ) throws -> JSONEnvironment {
         var mapping = try mapping()
         mapping.crossOrigin = crossOrigin
         return JSONEnvironment(
-            mapping: mapping, policies: PolicyTable(PolicySnapshot(everyone: .off)),
+            mapping: mapping, policies: policies,
             writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
             answerLimit: 64 << 20)
     }

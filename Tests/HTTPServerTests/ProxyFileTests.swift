@@ -1,6 +1,7 @@
 import Envelope
 import HTTPCodec
 import HTTPServer
+import JSONCodec
 import JSONGateway
 import NIOCore
 import Reports
@@ -33,6 +34,13 @@ import Vault
                 target.withLock { $0 = "" }
                 guard let boundary = try? MultipartBoundary(head.headers) else { return [] }
                 return [.sealRequest(head, BodySealer(form: FormSealer(key(), boundary, ["file": .file, "a": .pass])))]
+            case .request(let head) where head.target == "/texts":
+                target.withLock { $0 = "" }
+                guard let boundary = try? MultipartBoundary(head.headers) else { return [] }
+                return [.sealRequest(head, BodySealer(form: FormSealer(key(), boundary, ["file": .file, "a": .text])))]
+            case .formTexts(let texts):
+                let count = texts.parts.reduce(0) { $0 + $1.value.count }
+                return [.endRequest(ByteBuffer(bytes: part("\"sealed\"") + Array("\(count)".utf8) + ending))]
             case .request(let head) where head.method == "POST":
                 target.withLock { $0 = "" }
                 let sealer = SealedFile.Sealer(key(), SealedFile.Description(type: "a/b"))
@@ -77,12 +85,14 @@ import Vault
 
     private static let boundary = "a-boundary-of-a-form"
 
+    private static func part(_ parameters: String) -> [UInt8] {
+        Array("--\(boundary)\r\nContent-Disposition: form-data; name=\(parameters)\r\n\r\n".utf8)
+    }
+
+    private static let ending = Array("\r\n--\(boundary)--\r\n".utf8)
+
     private static func form(_ file: [UInt8], last: String = "a") -> [UInt8] {
-        func part(_ parameters: String) -> [UInt8] {
-            Array("--\(boundary)\r\nContent-Disposition: form-data; name=\(parameters)\r\n\r\n".utf8)
-        }
-        let end = Array("\r\n".utf8)
-        return part("\"file\"; filename=\"n\"") + file + end + part(last) + end + Array("--\(boundary)--\r\n".utf8)
+        part("\"file\"; filename=\"n\"") + file + Array("\r\n".utf8) + part(last) + ending
     }
 
     /// The bytes of the file in a form that the backend has got.
@@ -99,6 +109,35 @@ import Vault
         }
         try reader.finish()
         return file
+    }
+
+    /// The texts of a form follow its files when they are sealed.
+    @Test func aFormWaitsForItsTexts() async throws {
+        let stored = Mutex<[UInt8]>([])
+        let server = try Self.backend { bytes in
+            stored.withLock { stored in
+                if let bytes { stored = bytes }
+                return stored
+            }
+        }
+        let proxy = try await Proxy(to: server.port, script: Self.script())
+        try await blocking {
+            let client = try proxy.client()
+            let type = "Content-Type: multipart/form-data; boundary=\(Self.boundary)"
+            let form = Self.part("\"a\"") + Array("canary\r\n".utf8) + Self.form(Self.file)
+            // The connection is used again.
+            for _ in 1...2 {
+                stored.withLock { $0 = [] }
+                try client.send("POST /texts HTTP/1.1\r\nHost: x\r\n\(type)\r\nContent-Length: \(form.count)\r\n\r\n")
+                try client.send(form)
+                #expect(try client.message().body == "ok")
+                let sent = stored.withLock { $0 }
+                #expect(try Self.file(in: sent).count == SealedFile.sealedSize(of: Self.file.count))
+                let end = Self.part("\"sealed\"") + Array("6".utf8) + Self.ending
+                #expect(sent.suffix(end.count).elementsEqual(end))
+            }
+        }
+        await proxy.stop()
     }
 
     /// The file in a form, with a length and in chunks; what cannot be sealed is answered, and the backend keeps nothing.

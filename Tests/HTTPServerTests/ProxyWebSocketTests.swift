@@ -3,6 +3,7 @@ import HTTPServer
 import JSONGateway
 import NIOCore
 import NIOSSL
+import Protection
 import Synchronization
 import TestKit
 import TestThreads
@@ -32,9 +33,12 @@ import Testing
         """
 
     /// A gateway whose machine looks at messages.
-    private static func framing(to backend: RawServer) async throws -> Proxy {
-        let socketMachine = try Proxy.socketMachine()
-        return try await Proxy(to: backend.port) { event in
+    private static func framing(
+        to backend: RawServer, _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .observe)),
+        limit: Int = HTTPLimits().message
+    ) async throws -> Proxy {
+        let socketMachine = try Proxy.socketMachine(policies)
+        let script: @Sendable (ExchangeEvent) -> [ExchangeAction] = { event in
             switch event {
             case .request(let head): [.passRequest(head)]
             case .response(let head):
@@ -42,6 +46,7 @@ import Testing
             default: []
             }
         }
+        return try await Proxy(to: backend.port, script: script) { $0.limits.message = limit }
     }
 
     private static func upgrade(_ client: RawSocket) throws {
@@ -206,7 +211,7 @@ import Testing
             let frame = try Self.read(socket)
             received.withLock { $0 = [frame.opcode] + frame.payload }
         }
-        let proxy = try await Self.framing(to: backend)
+        let proxy = try await Self.framing(to: backend, PolicyTable(PolicySnapshot(everyone: .opportunistic)))
         try await blocking {
             let client = try proxy.client()
             try Self.upgrade(client)
@@ -218,6 +223,74 @@ import Testing
             try eventually("the backend hears of it") {
                 received.withLock { $0.prefix(3).elementsEqual([0x88, UInt8(code >> 8), UInt8(code & 0xFF)]) }
             }
+        }
+        await proxy.stop()
+    }
+
+    /// Reads the frames of a message: its opcode, its bytes, and the control frames between them.
+    private static func whole(_ socket: RawSocket) throws -> (opcode: UInt8, bytes: [UInt8], between: [UInt8]) {
+        var (opcode, bytes, between): (UInt8?, [UInt8], [UInt8]) = (nil, [], [])
+        while true {
+            let frame = try read(socket)
+            guard frame.opcode & 0x0F < 8 else {
+                between.append(frame.opcode & 0x0F)
+                continue
+            }
+            // Only the first frame has the opcode of the message.
+            #expect((frame.opcode & 0x0F == 0) == (opcode != nil))
+            opcode = opcode ?? frame.opcode & 0x0F
+            bytes += frame.payload
+            if frame.opcode & 0x80 != 0 { return (opcode ?? 0, bytes, between) }
+        }
+    }
+
+    /// A message that is too long to be read passes in pieces, both ways, in its order, while nothing is protected.
+    @Test func aLongMessagePassesWhereNothingIsProtected() async throws {
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            try socket.send(Self.answer)
+            while let message = try? Self.whole(socket) {
+                let half = message.bytes.count / 2
+                try socket.send(Self.frame(message.opcode, Array(message.bytes[..<half]), isFinal: false, mask: nil))
+                for control in message.between { try socket.send(Self.frame(control, [], mask: nil)) }
+                try socket.send(Self.frame(0, Array(message.bytes[half...]), mask: nil))
+            }
+        }
+        let policies = PolicyTable(PolicySnapshot(everyone: .observe))
+        let proxy = try await Self.framing(to: backend, policies, limit: 1000)
+        try await blocking {
+            let client = try proxy.client()
+            try Self.upgrade(client)
+            let payload = (0..<200_001).map { (index: Int) -> UInt8 in UInt8(truncatingIfNeeded: index &* 7 &+ 1) }
+            let small = Array("small".utf8)
+            for number in 0..<3 {
+                try client.send(Self.frame(1, small))
+                switch number {
+                // One frame, pieces that are short and then long with a ping between them, and a frame in odd pieces.
+                case 0: try client.send(Self.frame(2, payload))
+                case 1:
+                    try client.send(Self.frame(2, Array(payload[..<999]), isFinal: false) + Self.frame(9, []))
+                    try client.send(Self.frame(0, Array(payload[999..<1000]), isFinal: false, mask: [9, 8, 7, 6]))
+                    try client.send(Self.frame(0, Array(payload[1000...]), isFinal: false) + Self.frame(0, []))
+                default:
+                    let bytes = Self.frame(2, payload)
+                    for first in stride(from: 0, to: bytes.count, by: 9_973) {
+                        try client.send(Array(bytes[first..<min(first + 9_973, bytes.count)]))
+                    }
+                }
+                try client.send(Self.frame(1, small))
+                #expect(try Self.whole(client).bytes == small)
+                let long = try Self.whole(client)
+                #expect(long.opcode == 2 && long.bytes == payload && long.between == (number == 1 ? [9] : []))
+                #expect(try Self.whole(client).bytes == small)
+            }
+            // What has begun ends when a protection rises.
+            try client.send(Self.frame(2, Array(payload[..<2000]), isFinal: false))
+            policies.update { $0.everyone = .hosted }
+            try client.send(Self.frame(0, Array(payload[2000...])))
+            var close = try Self.read(client)
+            while close.opcode != 0x88 { close = try Self.read(client) }
+            #expect(close.payload.prefix(2).elementsEqual([0x03, 0xF1]))
         }
         await proxy.stop()
     }

@@ -21,6 +21,7 @@ import Vault
         case newWrite, knownWrite, queued, notQueued, opened, otherOpened, challenge, mail
         case outcome, dropped, woken, relayMet, relayRefused
         case fileKey, noFileKey, plainFile, sealedFile
+        case formTexts, textsSealed, textsNotSealed
     }
 
     /// An exchange in a state, with what the events of that state refer to.
@@ -28,9 +29,14 @@ import Vault
         var steps: ExchangeSteps
         /// The ticket of the last job that opens messages.
         var ticket: UInt64 = 0
+        /// The last job that seals a text.
+        private var texts = SealMessageJob(
+            connection: ConnectionID(5), ticket: .max, sender: .services("alice"), conversation: .room("all"),
+            plaintext: [1])
 
         init(answer: Mapping.Route.Answer = .whenDone) throws {
             var mapping = Mapping.lab(answer: answer)
+            mapping.routes += try Mapping.withForms().routes.filter { $0.label == .upload }
             mapping.routes += [
                 Mapping.Route(methods: ["POST"], path: try PathPattern("/uploads"), label: .upload),
                 Mapping.Route(methods: ["GET"], path: try PathPattern("/uploads/{file}"), label: .download),
@@ -42,6 +48,7 @@ import Vault
         mutating func take(_ event: ExchangeEvent) -> [ExchangeAction] {
             let actions = steps.take(event)
             for case .submit(.open(let job)) in actions { ticket = job.ticket }
+            for case .submit(.seal(let job)) in actions { texts = job }
             return actions
         }
 
@@ -86,6 +93,11 @@ import Vault
             case .sealedFile:
                 let sealer = SealedFile.Sealer(try Self.key(), SealedFile.Description())
                 return .responseBeginning(try sealer.whole(ByteBuffer(string: "text")))
+            case .formTexts: return .formTexts(FormTexts([], try #require(MultipartBoundary(Self.boundary))))
+            case .textsSealed:
+                let replies = steps.world.perform(.seal(texts))
+                return .vault(try #require(replies.first))
+            case .textsNotSealed: return .vault(.sealFailed(ticket: texts.ticket, .tooLong))
             case .relayMet: return .relayMet
             case .relayRefused: return .relayRefused(.tooMany)
             }
@@ -100,6 +112,8 @@ import Vault
                     bytes: [UInt8](repeating: 2, count: 32))
             )
         }
+
+        private static let boundary = Array("a-boundary".utf8)
 
         static func head(_ method: String, _ target: String, token: String? = "t-alice") -> RequestHead {
             var head = RequestHead(method, target)
@@ -168,6 +182,14 @@ import Vault
             head.headers.add("Content-Length", "4")
             reached.take(.request(head))
             if reached.steps.stage == .identifying { try reached.take(.account) }
+        case .sendingForm, .sealingTexts:
+            var head = Reached.head("POST", "/c/all/files")
+            head.headers.add("Content-Length", "4")
+            head.headers.add("Content-Type", "multipart/form-data; boundary=a-boundary")
+            reached.take(.request(head))
+            if reached.steps.stage == .identifying { try reached.take(.account) }
+            try reached.take(.members, .fileKey)
+            if stage == .sealingTexts { try reached.take(.formTexts) }
         case .askingForFile: try begin("GET", "/uploads/f1")
         case .beginningFile:
             try begin("GET", "/uploads/f1")
@@ -208,6 +230,11 @@ import Vault
         // The patience with a write may end while its answer is opened: a late event without effect.
         .opening: [.opened: .over, .woken: .opening, .upstreamFailed: .over],
         .sealingFile: [.fileKey: .forwarding, .noFileKey: .over, .upstreamFailed: .over],
+        .sendingForm: [.formTexts: .sealingTexts, .answer: .collectingAnswer, .upstreamFailed: .over],
+        // An answer before the end of the form waits until its text is sealed, which is not sent then.
+        .sealingTexts: [
+            .textsSealed: .forwarding, .textsNotSealed: .over, .answer: .sealingTexts, .upstreamFailed: .over,
+        ],
         .askingForFile: [.answer: .beginningFile, .upstreamFailed: .over],
         .beginningFile: [.plainFile: .over, .sealedFile: .openingFile, .upstreamFailed: .over],
         .openingFile: [.fileKey: .over, .noFileKey: .over, .upstreamFailed: .over],
@@ -229,7 +256,8 @@ import Vault
                 #expect(next == expected, "\(stage) \(kind)")
                 #expect(reports.isEmpty && tally[.unexpectedEvents] == 0, "\(stage) \(kind)")
                 // Only a named late event, and a fault that the adapter answers, have no effect.
-                let hasNoEffect = stage == .opening && kind == .woken || stage == .passed
+                let hasNoEffect =
+                    stage == .opening && kind == .woken || stage == .sealingTexts && kind == .answer || stage == .passed
                 #expect(actions.isEmpty == hasNoEffect, "\(stage) \(kind): \(actions)")
             } else {
                 #expect(reports.count == 1 && tally[.unexpectedEvents] == 1, "\(stage) \(kind)")
@@ -237,6 +265,18 @@ import Vault
                 #expect(answers == (stage.isAnswered ? [] : [500]), "\(stage) \(kind)")
             }
         }
+    }
+
+    @Test func anAnswerBeforeTheEndOfAFormIsGiven() throws {
+        var reached = try Self.reach(.sealingTexts)
+        reached.take(.response(ResponseHead(413)))
+        let actions = reached.take(try reached.event(.textsSealed))
+        // Nothing was sealed for the room as far as the backend knows.
+        guard case .submit(.refused) = actions.first, case .passResponse(let head) = actions.last else {
+            Issue.record("\(actions)")
+            return
+        }
+        #expect(head.status == 413 && actions.count == 2)
     }
 
     /// Opened texts are marked, so that an answer can be compressed without them.

@@ -81,9 +81,10 @@ import Vault
     }
 
     private static func send(
-        _ world: JSONWorld, _ body: ByteBuffer, as token: String = "t-alice", _ fields: HeaderFields = type
+        _ world: JSONWorld, _ body: ByteBuffer, as token: String = "t-alice", _ fields: HeaderFields = type,
+        to target: String = "/files"
     ) -> JSONWorld.Answer? {
-        var head = RequestHead("POST", "/files", headers: fields)
+        var head = RequestHead("POST", target, headers: fields)
         head.headers.add("Authorization", "Bearer \(token)")
         head.headers.add("Content-Length", "\(body.readableBytes)")
         return world.exchange(head, body)
@@ -130,6 +131,69 @@ import Vault
         }
         let part = try #require(Self.read(world, "t-bob", ["Range": "bytes=0-5"]))
         #expect(part.status == 206 && part.bytes == ByteBuffer(string: "canary"))
+    }
+
+    // MARK: Texts
+
+    private static func withText(_ policy: Policy = .hosted) throws -> JSONWorld {
+        let world = try JSONWorld(policy, mapping: .withForms())
+        for name in ["alice", "bob", "carol", "eve"] { world.send("GET", "/me", as: "t-\(name)") }
+        return world
+    }
+
+    private static let texts: [Part] = [
+        .field("caption", "canary 2"), .file(), .field("thread", "7"), .field("text", "canary 1"),
+    ]
+
+    /// Its text is sealed when the form has come, and read by everybody in the room.
+    @Test func aTextBesideTheFileIsSealed() throws {
+        let world = try Self.withText()
+        let sent = try #require(Self.send(world, Self.body(Self.texts), to: "/c/all/files"))
+        #expect(sent.status == 200 && sent["message.data.text"] == "canary 1\ncanary 2", "\(sent.text)")
+        #expect(!world.backend.hasReceived("canary"))
+        let parts = try Self.parts(try #require(world.backend.files["f1"]?.body))
+        #expect(parts.map(\.head.name) == ["file", "thread", "text"])
+        #expect(parts[1].content == Array("7".utf8) && parts[2].content.starts(with: "?PAWL:".utf8))
+        #expect(parts[0].content.count == SealedFile.sealedSize(of: Self.content.count))
+        let read = try #require(world.send("GET", "/c/all", as: "t-bob"))
+        #expect(read["messages[0].data.text"] == "canary 1\ncanary 2", "\(read.text)")
+        // A file alone is a message too, and its text is sealed as none.
+        #expect(Self.send(world, Self.body([.file()]), to: "/c/all/files")?["message.data.text"] == "")
+        #expect(world.backend.messages["all"]?.count == 2)
+    }
+
+    @Test func aTextBesideAFileIsJudgedAsATextAlone() throws {
+        // Nothing is read where nothing is protected, and the backend gets the form as it came.
+        let open = try Self.withText(.observe)
+        #expect(Self.send(open, Self.body(Self.texts), to: "/c/all/files")?["message.data.text"] == "canary 1")
+        #expect(open.backend.files["f1"]?.body == Self.body(Self.texts))
+        // A room that is protected stays so, whoever writes.
+        let world = try Self.withText()
+        #expect(Self.send(world, Self.body(Self.texts), to: "/c/all/files")?.status == 200)
+        world.environment.policies.update { $0.everyone = .observe }
+        #expect(Self.send(world, Self.body(Self.texts), to: "/c/all/files")?.status == 200)
+        #expect(!world.backend.hasReceived("canary"))
+        world.environment.policies.update { $0.everyone = .hosted }
+        for (body, code) in [
+            (Self.body([.field("other", "canary"), .file()]), "PAWL_UNREADABLE_FORM"),
+            (Self.body([.file("text", "canary", [])]), "PAWL_UNREADABLE_FORM"),
+            (Self.body([.field("text", "canary 1"), .file(), .field("text", "canary 2")]), "pawl_unreadable"),
+        ] {
+            #expect(Self.send(world, body, to: "/c/all/files")?["error"] == code)
+        }
+        let half = FormSealer.fieldLimit / 2
+        let long = String(repeating: "x", count: half)
+        let form = Self.body([.field("text", long), .field("caption", long), .file()])
+        #expect(Self.send(world, form, to: "/c/all/files")?["message"] == UploadFault.fieldTooLong.words)
+        // In another form it cannot be sealed.
+        let plain: HeaderFields = ["Content-Type": "image/png"]
+        #expect(Self.send(world, ByteBuffer(string: "canary"), plain, to: "/c/all/files")?["error"] == "pawl_media")
+        #expect(!world.backend.hasReceived("canary"))
+        // An outsider of two refuses it before anything is sent.
+        world.backend.rooms["two"] = ["alice", "zoe"]
+        let before = world.backend.files.count
+        #expect(Self.send(world, Self.body(Self.texts), to: "/c/two/files")?.status == 403)
+        #expect(world.backend.files.count == before)
     }
 
     @Test func anEmptyFileAndAFormWithoutOne() throws {

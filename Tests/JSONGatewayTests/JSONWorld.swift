@@ -280,6 +280,8 @@ private final class RunningExchange {
 
     func run(_ head: RequestHead, _ body: ByteBuffer) -> JSONWorld.Answer? {
         var passed: (ResponseHead, ByteBuffer)?
+        /// A form whose end has not come.
+        var form: (RequestHead, ByteBuffer)?
         events = [.request(head)]
         while !events.isEmpty {
             var actions: [ExchangeAction] = []
@@ -295,12 +297,22 @@ private final class RunningExchange {
                 case .passRequest(let head): ask(head, body, &passed)
                 case .send(let head, let body): ask(head, body, &passed)
                 case .sealRequest(let head, let sealer):
-                    let sealed: ByteBuffer
-                    do { sealed = try sealer.whole(body) } catch {
+                    let (sealed, texts): (ByteBuffer, FormTexts?)
+                    do { (sealed, texts) = try sealer.parts(of: body) } catch {
                         guard let fault = error as? UploadFault else { return nil }
                         let (head, body) = GatewayFault.upload(fault).answer(exchange.mapping, toRequest: head)
                         return JSONWorld.Answer(status: head.status, text: String(buffer: body), headers: head.headers)
                     }
+                    guard let texts else {
+                        world.sealed.append(sealed)
+                        ask(head, sealed, &passed)
+                        continue
+                    }
+                    form = (head, sealed)
+                    events.append(.formTexts(texts))
+                case .endRequest(var rest):
+                    guard case (let head, var sealed)? = form else { return nil }
+                    sealed.writeBuffer(&rest)
                     world.sealed.append(sealed)
                     ask(head, sealed, &passed)
                 case .collectRequest(let limit):
@@ -444,10 +456,15 @@ final class JSONBackend {
             else { return answer(404, #"{"error":"no such message"}"#) }
             if head.method == "PATCH" { messages[room]?[index].body = String(buffer: body) }
             return answer(200, #"{"message":{"room":"\#(place ?? room)"}}"#)
-        case ("POST", "files", 1):
-            let id = "f\(files.count + 1)"
-            files[id] = (["Content-Type": head.headers.first("Content-Type") ?? "text/plain"], body)
-            return answer(200, #"{"file":"\#(id)"}"#)
+        case ("POST", "files", 1): return answer(200, #"{"file":"\#(keep(body, head))"}"#)
+        case ("POST", "c", 3) where parts[2] == "files":
+            _ = keep(body, head)
+            let text = String(buffer: body).split(separator: "name=\"text\"\r\n\r\n").dropFirst().first
+            let words = text?.split(separator: "\r\n").first ?? ""
+            let id = "m\(messages.values.reduce(0) { $0 + $1.count } + 1)"
+            messages[parts[1], default: []].append(Message(id: id, sender: name, body: #"{"text":"\#(words)"}"#))
+            return answer(
+                200, #"{"message":{"message_id":"\#(id)","sender":"\#(name)","data":{"text":"\#(words)"}}}"#)
         case ("GET", "files", 2), ("HEAD", "files", 2):
             guard let file = files[parts[1]] else { return answer(404, #"{"error":"no such file"}"#) }
             var fields = file.fields
@@ -462,6 +479,12 @@ final class JSONBackend {
         }
     }
 
+    private func keep(_ body: ByteBuffer, _ head: RequestHead) -> String {
+        let id = "f\(files.count + 1)"
+        files[id] = (["Content-Type": head.headers.first("Content-Type") ?? "text/plain"], body)
+        return id
+    }
+
     private func answer(_ status: Int, _ text: String) -> (ResponseHead, ByteBuffer) {
         (ResponseHead(status, headers: ["Content-Type": "application/json"]), ByteBuffer(string: text))
     }
@@ -473,6 +496,29 @@ final class JSONBackend {
 extension Mapping {
     /// For ``JSONBackend``.
     static let lab = lab()
+
+    /// The same with messages that come in a form with files: `text` with `caption` as a line of it.
+    static func withForms() throws -> Mapping {
+        var mapping = Mapping.lab
+        guard var written = mapping.routes[0].request,
+            var read = mapping.routes.first(where: { $0.label == .history })?.response.first
+        else { return mapping }
+        (written.armour, written.flag, written.also, written.localID) = (.text, nil, [], nil)
+        (written.joined, written.textIsOptional) = ([try JSONPath("caption")], true)
+        (read.armour, read.flag, read.also) = (.text, nil, [])
+        var sent = read
+        sent.messages = try JSONPath("message")
+        let parts: [String: FilePlaces.Part] = ["file": .file, "text": .text, "caption": .text, "thread": .pass]
+        mapping.routes.removeAll { $0.label == .history }
+        mapping.routes += [
+            Mapping.Route(
+                methods: ["POST"], path: try PathPattern("/c/{conversation}/files"), label: .upload, request: written,
+                response: [sent], conversation: .capture("conversation"), file: FilePlaces(parts: parts)),
+            Mapping.Route(
+                methods: ["GET"], path: try PathPattern("/c/{conversation}"), label: .history, response: [read]),
+        ]
+        return mapping
+    }
 
     /// The same with another answer to what is written.
     static func lab(answer: Mapping.Route.Answer = .whenDone) -> Mapping {
@@ -527,7 +573,10 @@ extension SealedFile.Sealer {
 
 extension BodySealer {
     /// Seals a whole body, in pieces of odd sizes.
-    func whole(_ body: ByteBuffer, in size: Int = 50_001) throws -> ByteBuffer {
+    func whole(_ body: ByteBuffer, in size: Int = 50_001) throws -> ByteBuffer { try parts(of: body, in: size).sealed }
+
+    /// Seals a whole body, and returns the texts that are to follow.
+    func parts(of body: ByteBuffer, in size: Int = 50_001) throws -> (sealed: ByteBuffer, texts: FormTexts?) {
         var (sealer, output) = (self, [UInt8]())
         try sealer.begin(into: &output)
         var rest = body
@@ -535,7 +584,7 @@ extension BodySealer {
             try piece.withUnsafeReadableBytes { try sealer.seal($0, into: &output) }
         }
         try sealer.end(into: &output)
-        return ByteBuffer(bytes: output)
+        return (ByteBuffer(bytes: output), sealer.texts)
     }
 }
 

@@ -134,12 +134,14 @@ import Testing
         content: {text: text, flag: encrypted}
         messages:
           written: {body: [multipart, json], conversation: to}
+          shown: {armour: text, joined: [caption], text_optional: true}
         routes:
           POST /send: content written
           POST /files: {label: upload, file_name: query name, multipart: {files: file, room: pass}}
           POST /any:
             label: upload
             multipart: {"*": file}
+          POST /c/{conversation}/files: {label: upload shown -> shown, multipart: {file: file, text: text, caption: text}}
           GET /files/{file}: {label: download, without_login: true}
         """
 
@@ -148,11 +150,20 @@ import Testing
         #expect(mapping.routes[0].request?.bodies == [.multipart, .json])
         #expect(mapping.routes[1].file == FilePlaces(name: "name", parts: ["files": .file, "room": .pass]))
         #expect(mapping.routes[2].file.parts == [FilePlaces.anyPart: .file])
-        #expect(mapping.routes[3].file.needsNoLogin && !mapping.routes[2].file.needsNoLogin)
+        #expect(mapping.routes[4].file.needsNoLogin && !mapping.routes[2].file.needsNoLogin)
+        let shown = mapping.routes[3]
+        #expect(shown.file.parts == ["file": .file, "text": .text, "caption": .text])
+        #expect(try shown.request?.joined == [JSONPath("caption")] && shown.response.count == 1)
+        #expect(shown.conversation == .capture("conversation"))
     }
 
     @Test(arguments: [
-        ("room: pass", "room: text", "has `text`; expected file or pass"),
+        ("room: pass", "room: words", "has `words`; expected file or text or pass"),
+        ("room: pass", "room: text", "needs both: a message"),
+        ("text: text, caption: text", "text: pass", "needs both: a message"),
+        ("upload shown -> shown", "upload -> shown", "names no messages"),
+        ("upload shown -> shown", "upload written -> shown", "must be in the path or the query"),
+        ("label: upload shown -> shown", "label: upload shown -> shown, conversation: text", "must be in the path"),
         ("files: file, ", "", "names no part that is a `file`"),
         (#"{"*": file}"#, "yes", "expected lines below it"),
         ("label: upload, file_name: query name", "label: media", "has a meaning in an `upload` only"),

@@ -2,8 +2,11 @@
 //
 // A form goes on part by part. A field passes when it is complete, and a file is sealed under a head that says nothing of
 // it. What the mapping does not name ends the upload, and the backend gets an incomplete request.
+//
+// Texts of the message that shows the files are held. They are sealed together when the form has come, and follow last.
 
 package import HTTPCodec
+package import JSONCodec
 package import Vault
 
 /// Why an upload by a form is refused.
@@ -35,6 +38,16 @@ package enum UploadFault: Error, Equatable, Sendable {
     }
 }
 
+/// The texts of a form, with which it ends when they are sealed.
+package struct FormTexts: Sendable {
+    package let parts: [FormPart]
+    package let boundary: MultipartBoundary
+
+    package init(_ parts: [FormPart], _ boundary: MultipartBoundary) {
+        (self.parts, self.boundary) = (parts, boundary)
+    }
+}
+
 /// Seals one body. Holds at most one chunk of a file, a head or a field.
 package struct BodySealer: Sendable {
     private var file: SealedFile.Sealer?
@@ -48,6 +61,9 @@ package struct BodySealer: Sendable {
 
     /// Whether the body's length is known before it is sealed.
     package var keepsLength: Bool { form == nil }
+
+    /// The texts to seal when the body has come; nil if nothing is to follow it.
+    package var texts: FormTexts? { form?.texts }
 
     /// Appends what precedes the body, once and first.
     package mutating func begin(into output: inout [UInt8]) throws { try file?.begin(into: &output) }
@@ -75,7 +91,7 @@ package struct FormSealer: Sendable {
     package static let fileName = "encrypted.bin"
     /// The name of a file's part if the mapping names none.
     package static let fieldName = "file"
-    /// Ours: maximum bytes of a field that passes, which is held until it is complete.
+    /// Ours: maximum bytes of a field that passes, which is held until it is complete, and of all texts.
     package static let fieldLimit = 64 << 10
 
     private let key: SealedFile.Key
@@ -87,6 +103,11 @@ package struct FormSealer: Sendable {
     /// The head of the field that is read; nil if a file is read, or nothing.
     private var head: MultipartHead?
     private var field: [UInt8] = []
+    private var held: [FormPart] = []
+    /// Bytes in `held`.
+    private var heldBytes = 0
+    /// The texts of the message; nil if the form can have none.
+    fileprivate var texts: FormTexts? { parts.values.contains(.text) ? FormTexts(held, reader.boundary) : nil }
 
     package init(_ key: SealedFile.Key, _ boundary: MultipartBoundary, _ parts: [String: FilePlaces.Part]) {
         (self.key, self.parts) = (key, parts)
@@ -103,9 +124,11 @@ package struct FormSealer: Sendable {
                     try bytes.withUnsafeBytes { try file?.seal($0, into: &output) }
                     continue
                 }
-                guard field.count + bytes.count <= Self.fieldLimit else { throw UploadFault.fieldTooLong }
+                guard heldBytes + field.count + bytes.count <= Self.fieldLimit else { throw UploadFault.fieldTooLong }
                 field += bytes
             case .end: try end(into: &output)
+            // The texts and the end of the form follow.
+            case .over where texts != nil: break
             case .over: output += Array("--".utf8) + reader.boundary.bytes + Array("--\r\n".utf8)
             }
         }
@@ -124,6 +147,11 @@ package struct FormSealer: Sendable {
         case nil: throw UploadFault.unknownPart
         case .pass:
             guard head.fileName == nil else { throw UploadFault.fileInField }
+            self.head = head
+        case .text:
+            guard head.fileName == nil else { throw UploadFault.fileInField }
+            guard head.holdsText else { throw UploadFault.form(.head) }
+            heldBytes += head.received.count
             self.head = head
         case .file:
             guard let name = head.fileName, !name.isEmpty else { throw UploadFault.noFile }
@@ -144,10 +172,15 @@ package struct FormSealer: Sendable {
         if let head {
             // A delimiter behind a bare line feed is one for some programs.
             guard !reader.boundary.isIn(field) else { throw UploadFault.form(.delimiter) }
+            self.head = nil
+            defer { field = [] }
+            if parts[head.name] ?? parts[FilePlaces.anyPart] == .text {
+                heldBytes += field.count
+                held.append(FormPart(name: Array(head.name.utf8), value: field, head: head.received))
+                return
+            }
             output += Array("--".utf8) + reader.boundary.bytes + Array("\r\n".utf8) + head.received
             output += Array("\r\n".utf8) + field
-            self.head = nil
-            field = []
         } else {
             try file?.end(into: &output)
             file = nil

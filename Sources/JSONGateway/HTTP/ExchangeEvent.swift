@@ -16,6 +16,9 @@ package enum ExchangeEvent: Sendable {
     case requestBody(ByteBuffer)
     /// The request's body exceeds the limit of ``ExchangeAction/collectRequest(limit:)``. The rest is not read.
     case requestTooLong
+    /// The texts of a form whose files are sealed and sent, after ``ExchangeAction/sealRequest(_:_:)``. The request ends
+    /// with ``ExchangeAction/endRequest(_:)``. Not after ``response(_:)``.
+    case formTexts(FormTexts)
     /// The head of the backend's answer. Not after ``ExchangeAction/pass(_:)``.
     case response(ResponseHead)
     /// The whole body of the answer, after ``ExchangeAction/collectResponse(limit:)``.
@@ -51,6 +54,7 @@ extension ExchangeEvent {
         case .request: "request"
         case .requestBody: "requestBody"
         case .requestTooLong: "requestTooLong"
+        case .formTexts: "formTexts"
         case .response: "response"
         case .responseBody: "responseBody"
         case .responseTooLong: "responseTooLong"
@@ -78,6 +82,8 @@ package enum ExchangeAction: Sendable {
     case passRequest(RequestHead)
     /// Forwards the request with this head, its body sealed, and reports the head of its answer.
     case sealRequest(RequestHead, BodySealer)
+    /// Sends the end of the request's body, after ``ExchangeEvent/formTexts(_:)``.
+    case endRequest(ByteBuffer)
     /// Collects the whole body of the request, up to a limit in bytes.
     case collectRequest(limit: Int)
     /// Sends this request instead of the client's, and reports the head of its answer.

@@ -23,6 +23,9 @@ extension HTTPExchange {
         if head.status == 401, let credential = forwarded.credential {
             environment.credentials.forget(credential.digest)
         }
+        if let (conversation, message) = forwarded.sealed, head.isFinalRefusal {
+            actions.append(.submit(.refused(ConversationID(conversation, conversation), message)))
+        }
         guard let reader = forwarded.reader else { return passAnswer(head, &actions) }
         switch content(of: head, to: request.head, request.match, for: reader.account) {
         case .nothing: return passAnswer(head, &actions)

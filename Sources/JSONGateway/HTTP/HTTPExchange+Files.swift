@@ -7,6 +7,9 @@
 //
 // A request for a file is sent without its body, which some clients write in every request.
 //
+// A form may have a text beside its files. Then the conversation is judged as for a text alone, before anything is sent, and
+// the text is sealed when the form has come. It does not wait in the queue, which holds no files.
+//
 // Of a sealed file the backend makes no thumbnail. If the mapping names the whole file, a picture is shown in its place.
 
 import Devices
@@ -24,6 +27,18 @@ extension HTTPExchange {
         /// The head for the backend, which says nothing of the file.
         let head: RequestHead
         let body: FileBody
+        /// The message that shows the files; nil if another request makes it.
+        var form: FormWrite?
+    }
+
+    /// A form with files and a text.
+    struct FormWrite: Sendable {
+        let request: WriteRequest
+        /// The members of the conversation; nil if unknown.
+        let members: [AccountID]?
+        /// Nil if the members are unknown.
+        let recipient: NamedRecipient?
+        let forwarded: Forwarded
     }
 
     /// Where a body has its file.
@@ -74,7 +89,75 @@ extension HTTPExchange {
             case .form(let boundary, let parts): BodySealer(form: FormSealer(key, boundary, parts))
             }
         actions.append(.sealRequest(upload.head, sealer))
+        if let form = upload.form { return .sendingForm(form) }
         return .forwarding(Forwarded(request: upload.request, credential: upload.client.credential))
+    }
+
+    // MARK: Forms with a text
+
+    /// Begins an upload with a text, where anything may be protected.
+    func writeFiles(_ request: WriteRequest, _ now: Timestamp, _ actions: inout [ExchangeAction]) -> State {
+        askMembers(
+            request, request.request.isSealableFile ? .withFiles : .unreadable(.refused(.media)), nil, now, &actions)
+    }
+
+    /// Seals the files of a form whose text is to be sealed.
+    func seal(
+        filesOf request: WriteRequest, _ members: [AccountID]?, _ recipient: NamedRecipient?,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
+        let client = request.client
+        guard let (head, body) = request.request.fileToSeal, case .form = body else {
+            return refuse(.refused(.media), to: request.head, recipient: recipient, &actions)
+        }
+        var sent = head
+        sent.headers.set("Accept-Encoding", to: "identity")
+        let forwarded = Forwarded(request: request.request, credential: client.credential, reader: client)
+        let form = FormWrite(request: request, members: members, recipient: recipient, forwarded: forwarded)
+        actions.append(.submit(.sealFile(SealFileJob(connection: connection, account: client.account))))
+        return .sealingFile(
+            FileUpload(request: request.request, client: client, head: sent, body: body, form: form))
+    }
+
+    /// Seals the texts of a form whose files are sent.
+    func seal(_ texts: FormTexts, of form: FormWrite, _ actions: inout [ExchangeAction]) -> State {
+        let match = form.request.match
+        do throws(MessageFault) {
+            guard let shape = match.route.request else { throw .noMessage }
+            var outgoing = try OutgoingMessage(shape.document(texts), [shape], target: match.target)
+            // The conversation that was judged is the one in the head.
+            guard outgoing.conversation == match.conversation else { throw .noConversation(at: 0) }
+            outgoing.fillMentions(form.members, besides: form.request.account)
+            let ticket = environment.nextTicket()
+            actions.append(
+                .submit(
+                    .seal(
+                        SealMessageJob(
+                            connection: connection, ticket: ticket, sender: form.request.account,
+                            conversation: .room(outgoing.conversation), plaintext: try outgoing.plaintext(),
+                            maximumLength: outgoing.longestEnvelope))))
+            return .sealingTexts(form, outgoing, ticket: ticket, answer: nil)
+        } catch {
+            return refuse(.unreadable(error), to: form.request.head, recipient: form.recipient, &actions)
+        }
+    }
+
+    /// Sends the rest of a form.
+    ///
+    /// - Parameter answer: the backend's, if it has not waited for the rest.
+    func finish(
+        _ form: FormWrite, _ outgoing: OutgoingMessage, _ sealed: SealedEnvelope, _ answer: ResponseHead?,
+        _ actions: inout [ExchangeAction]
+    ) -> State {
+        var forwarded = form.forwarded
+        forwarded.sealed = (.room(outgoing.conversation), sealed.message)
+        if let answer { return answered(forwarded, answer, &actions) }
+        do throws(MessageFault) {
+            actions.append(.endRequest(try outgoing.sealed(sealed.bytes)))
+            return .forwarding(forwarded)
+        } catch {
+            return refuse(.unreadable(error), to: form.request.head, recipient: form.recipient, &actions)
+        }
     }
 
     // MARK: Downloads
@@ -199,7 +282,7 @@ extension HTTPExchange.Request {
     /// The head and the description of a file to seal; nil if it comes in a form that is not sealed.
     ///
     /// The head says nothing of the file but its size.
-    fileprivate var fileToSeal: (RequestHead, HTTPExchange.FileBody)? {
+    var fileToSeal: (RequestHead, HTTPExchange.FileBody)? {
         var head = head
         let types = head.headers["Content-Type"]
         let type = types.first?.lowercased() ?? ""

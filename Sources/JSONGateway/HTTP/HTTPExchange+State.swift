@@ -1,5 +1,6 @@
 // What an exchange waits for, and what it knows by then.
 
+import Envelope
 import HTTPCodec
 import JSONCodec
 import NIOCore
@@ -35,6 +36,10 @@ extension HTTPExchange {
         case opening(ReadAnswer, ByteBuffer, IncomingMessages)
         /// The vault makes the key of a file to send.
         case sealingFile(FileUpload)
+        /// The files of a form are sealed as they pass, and its texts come at its end.
+        case sendingForm(FormWrite)
+        /// The vault seals the texts of a form. An answer that comes before its end waits.
+        case sealingTexts(FormWrite, OutgoingMessage, ticket: UInt64, answer: ResponseHead?)
         case askingForFile(FileDownload)
         /// The beginning of a file tells whether it is sealed.
         case beginningFile(FileDownload, ResponseHead)
@@ -49,7 +54,7 @@ extension HTTPExchange {
     package enum Stage: Sendable, CaseIterable {
         case beginning, identifying, collectingCall, calling, waitingForMail, waitingForRelay, findingConversation,
             collecting, findingWrite, askingMembers, queueing, awaitingOutcome, forwarding, collectingAnswer, opening,
-            sealingFile, askingForFile, beginningFile, openingFile, passed, over
+            sealingFile, sendingForm, sealingTexts, askingForFile, beginningFile, openingFile, passed, over
 
         /// Whether the client has its answer, or gets it from the backend without the exchange.
         package var isAnswered: Bool { self == .passed || self == .over }
@@ -121,6 +126,8 @@ extension HTTPExchange {
     enum Content: Sendable {
         /// The body has not been collected.
         case unread
+        /// It comes in a form with files.
+        case withFiles
         /// The body was collected, and cannot be read.
         case unreadable(ExchangeRefusal)
         case message(Message)
@@ -172,6 +179,8 @@ extension HTTPExchange {
         var reader: Client?
         /// A WebSocket whose account a message will name.
         var awaitedLogin: AwaitedLogin?
+        /// The message that was sealed for it; nil if none was.
+        var sealed: (conversation: AccountID, message: MessageID)?
     }
 
     /// What the upgrade of a WebSocket without a login says about its client.
@@ -209,6 +218,8 @@ extension HTTPExchange.State {
         case .collectingAnswer: .collectingAnswer
         case .opening: .opening
         case .sealingFile: .sealingFile
+        case .sendingForm: .sendingForm
+        case .sealingTexts: .sealingTexts
         case .askingForFile: .askingForFile
         case .beginningFile: .beginningFile
         case .openingFile: .openingFile
@@ -225,8 +236,8 @@ extension HTTPExchange.State {
             request.account
         case .collectingAnswer(let answer): answer.client.account
         case .beginning, .identifying, .calling, .waitingForMail, .waitingForRelay, .findingWrite, .queueing,
-            .awaitingOutcome, .forwarding, .opening, .sealingFile, .askingForFile, .beginningFile, .openingFile,
-            .passed, .over:
+            .awaitingOutcome, .forwarding, .opening, .sealingFile, .sendingForm, .sealingTexts, .askingForFile,
+            .beginningFile, .openingFile, .passed, .over:
             nil
         }
     }
@@ -245,6 +256,7 @@ extension HTTPExchange.State {
         case .forwarding(let forwarded): forwarded.request.head
         case .collectingAnswer(let answer), .opening(let answer, _, _): answer.request
         case .sealingFile(let upload): upload.request.head
+        case .sendingForm(let form), .sealingTexts(let form, _, _, _): form.request.head
         case .askingForFile(let file), .beginningFile(let file, _), .openingFile(let file, _, _): file.request.head
         }
     }

@@ -157,7 +157,7 @@ extension HTTPExchange {
 
     // MARK: Recipients
 
-    private func askMembers(
+    func askMembers(
         _ request: WriteRequest, _ content: Content, _ key: WriteKey?, _ now: Timestamp,
         _ actions: inout [ExchangeAction]
     ) -> State {
@@ -222,6 +222,7 @@ extension HTTPExchange {
         }
         switch content {
         case .unread: return collect(request, &actions)
+        case .withFiles: return seal(filesOf: request, members, name, &actions)
         case .unreadable(let no): return refuse(no, to: request.head, recipient: name, &actions)
         case .message(let message):
             var outgoing = message.outgoing

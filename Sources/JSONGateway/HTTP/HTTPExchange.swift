@@ -120,6 +120,16 @@ package struct HTTPExchange: Sendable {
                 unexpected(event, &actions)
             }
         case (.sealingFile(let upload), .vault(.fileKey(let key))): seal(upload, key, &actions)
+        case (.sendingForm(let form), .formTexts(let texts)): seal(texts, of: form, &actions)
+        case (.sendingForm(let form), .response(let head)): answered(form.forwarded, head, &actions)
+        case (.sealingTexts(let form, let outgoing, let ticket, nil), .response(let head)):
+            .sealingTexts(form, outgoing, ticket: ticket, answer: head)
+        case (.sealingTexts(let form, let outgoing, let ticket, let answer), .vault(.sealed(let other, let sealed)))
+        where ticket == other:
+            finish(form, outgoing, sealed, answer, &actions)
+        case (.sealingTexts(let form, let outgoing, let ticket, _), .vault(.sealFailed(let other, let failure)))
+        where ticket == other:
+            refuse(ExchangeRefusal(failure, of: outgoing), to: form.request.head, recipient: form.recipient, &actions)
         case (.askingForFile(let file), .response(let head)): answered(file, head, &actions)
         case (.beginningFile(let file, let head), .responseBeginning(let beginning)):
             begun(file, head, beginning, &actions)
@@ -268,6 +278,7 @@ package struct HTTPExchange: Sendable {
         // A WebSocket without an account cannot be inspected.
         case _ where request.isUpgrade && environment.isProtecting: break
         case .upload where policies.strictest.demandsProtection: break
+        case .upload where request.match?.route.request != nil && environment.isProtecting: break
         case .download where request.match?.route.file.needsNoLogin == true && opensFile(request):
             return download(request, nil, &actions)
         default: return pass(request, credential: credential, &actions)
@@ -324,6 +335,8 @@ package struct HTTPExchange: Sendable {
         case .passthrough where protects && match.route.chosenMembers != nil,
             .passthrough where !match.route.parts.isEmpty && policy.demandsProtection:
             return collect(WriteRequest(request, match, client), &actions)
+        case .upload where match.route.request != nil && protects:
+            return writeFiles(WriteRequest(request, match, client), now, &actions)
         case .upload where policy.demandsProtection: return upload(request, client, policy, &actions)
         case .download where opensFile(request):
             return download(request, client, &actions)

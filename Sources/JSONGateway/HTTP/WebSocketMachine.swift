@@ -51,8 +51,6 @@ package enum WebSocketEvent: Sendable {
 
 /// The machine of one WebSocket connection.
 package struct WebSocketMachine: Sendable {
-    /// Ours: maximum size of a message, in bytes. A longer one closes the connection with code 1009.
-    package static let messageLimit = 16 << 20
     /// Ours: maximum messages of one direction that wait. One more closes the connection with code 1008.
     package static let waitingLimit = 1024
 
@@ -190,6 +188,21 @@ package struct WebSocketMachine: Sendable {
 
     package var protects: Bool {
         environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
+    }
+
+    /// Whether a message that is too long to be read passes.
+    package var passesLongMessages: Bool { !protects && !calls.isInUse }
+
+    /// Lets such a message pass. `hosted` would refuse it, so it is counted.
+    ///
+    /// - Returns: false as long as messages before it wait.
+    package mutating func beginLongMessage(fromClient isFromClient: Bool, at now: Timestamp) -> Bool {
+        guard isFromClient ? toBackend.isEmpty : toClient.isEmpty else { return false }
+        let name = "(too long to be read, over a WebSocket)"
+        environment.tally.add(.unlabelled)
+        environment.unmatched.note("frame", name, at: now.wall)
+        if isFromClient { environment.observations.note("frame " + name, .verb, by: account) }
+        return true
     }
 
     // MARK: From the client

@@ -18,7 +18,7 @@ extension Mapping.Route {
         _ label: Mapping.Label, _ kinds: [ContentKind], sealing request: MessageShape?, refusing parts: [Part],
         finding response: [MessageShape]
     ) -> Mapping.Route {
-        let isSealed = label == .content
+        let isSealed = label == .content || label == .upload
         return Mapping.Route(
             methods: methods, path: path, query: query, label: label, request: isSealed ? request : nil,
             response: response, remoteID: isSealed ? remoteID : nil, localID: localID,

@@ -144,7 +144,7 @@ extension Mapping {
         package let path: PathPattern
         package let query: [QueryCondition]
         package let label: Mapping.Label
-        /// The shape of the message in the request.
+        /// The shape of the message in the request. In an upload that is an object of the form's fields that are texts.
         package let request: MessageShape?
         /// The shapes of messages in the answer.
         package let response: [MessageShape]
@@ -226,6 +226,8 @@ package struct FilePlaces: Sendable, Equatable {
     package enum Part: String, Sendable, CaseIterable {
         /// It is the file, which is sealed with its name and type.
         case file
+        /// It is a text of the message that shows the files, which is sealed. The route's request has its shape.
+        case text
         /// It is a text that the backend reads.
         case pass
     }

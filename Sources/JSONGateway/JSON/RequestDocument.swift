@@ -65,11 +65,20 @@ extension MessageShape {
         }
         return document
     }
+
+    /// Reads the texts of a form with files as a document, which is written as the rest of the form.
+    func document(_ texts: FormTexts) throws(MessageFault) -> JSONDocument {
+        guard
+            let document = try? JSONDocument(parts: texts.parts, boundary: texts.boundary.bytes, of: ByteBuffer()),
+            let parsed = try? document.parsing(for: [self])
+        else { throw .notAForm(at: 0) }
+        return parsed
+    }
 }
 
 extension MultipartHead {
     /// Whether the part holds text in UTF-8. RFC 7578 section 4.4: text is the default.
-    fileprivate var holdsText: Bool {
+    var holdsText: Bool {
         guard name != "_charset_" else { return false }
         guard let type else { return true }
         let parts = type.lowercased().split(separator: ";").map(\.trimmingSpaces)
