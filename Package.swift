@@ -97,6 +97,8 @@ let package = Package(
         .systemLibrary(
             name: "CJemalloc", pkgConfig: "jemalloc", providers: [.apt(["libjemalloc-dev"]), .brew(["jemalloc"])]),
         .systemLibrary(name: "CLibpq", pkgConfig: "libpq", providers: [.apt(["libpq-dev"]), .brew(["libpq"])]),
+        .systemLibrary(
+            name: "CQRencode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"]), .brew(["qrencode"])]),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
         library(
             "DoubleRatchet",
@@ -109,7 +111,7 @@ let package = Package(
         library("HTTPCodec", ["Envelope", crypto, nioCore]),
         library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
-        library("QRCode", []),
+        library("QRCode", ["CQRencode"]),
         library("PeerConnection", ["DoubleRatchet"]),
         // The interface between transports in Swift and in other languages: a header, and the check of its layout.
         .target(name: "CTransports"),

@@ -26,8 +26,8 @@ import Testing
     /// From the bottom to the top. A target imports targets of its own floor and of those below.
     static let floors: [[String]] = [
         [
-            "CJemalloc", "CLibcrypto", "CLibpq", "CSodium", "CTransports", "CZlib", "DoubleRatchet", "Envelope",
-            "HTTPCodec", "IRCCodec", "JSONCodec", "OMEMO", "PeerConnection", "QRCode", "TransportCodec",
+            "CJemalloc", "CLibcrypto", "CLibpq", "CQRencode", "CSodium", "CTransports", "CZlib", "DoubleRatchet",
+            "Envelope", "HTTPCodec", "IRCCodec", "JSONCodec", "OMEMO", "PeerConnection", "QRCode", "TransportCodec",
         ],
         ["CommitLoop", "Devices", "Ownership", "Protection", "Reports", "RequestQueue", "StorePort"],
         [

@@ -117,7 +117,7 @@ install_build_tools() {
     local name missing=()
     if command -v dpkg-query >/dev/null; then
         for name in binutils ca-certificates git libc6-dev libcurl4 libgcc-12-dev libjemalloc-dev libncurses6 libpq-dev \
-            libsodium-dev libsqlite3-dev libssl-dev libstdc++-12-dev libxml2 pkg-config zlib1g-dev; do
+            libqrencode-dev libsodium-dev libsqlite3-dev libssl-dev libstdc++-12-dev libxml2 pkg-config zlib1g-dev; do
             dpkg-query -W -f '${db:Status-Status}\n' "$name" 2>/dev/null | grep -qx installed || missing+=("$name")
         done
     fi

@@ -1,0 +1,2 @@
+// libqrencode, as the system has it.
+#include <qrencode.h>
