@@ -116,7 +116,9 @@ export class PageDevice {
     const key = device.keys.privateKey;
     device.signedPrekey = await subtle.generateKey("X25519", false, ["deriveBits"]);
     device.kemPrekey = await subtle.generateKey("ML-KEM-1024", false, ["encapsulateBits", "decapsulateBits"]);
-    const signed = joined(number(1, 4), new Uint8Array(await subtle.exportKey("raw", device.signedPrekey.publicKey)));
+    // The highest bit of the id: sessions with this device are in version 3 of the ratchet message.
+    const signed = joined(
+      number(0x80000001, 4), new Uint8Array(await subtle.exportKey("raw", device.signedPrekey.publicKey)));
     const kem = joined(
       number(1, 4), number(1, 1), new Uint8Array(await subtle.exportKey("raw-public", device.kemPrekey.publicKey)));
     device.bundle = joined(
