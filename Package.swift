@@ -328,8 +328,8 @@ let package = Package(
         tests(
             "PawlMessengerIRCTests",
             [
-                "Envelope", "IRCCodec", "PawlMessenger", "PawlMessengerIRC", "PeerKit", "TestKit", "TestThreads",
-                "pawl", nioCore, nioSSL,
+                "Envelope", "IRCCodec", "PawlMessenger", "PawlMessengerIRC", "PeerKit", "QRCode", "TestKit",
+                "TestThreads", "pawl", nioCore, nioSSL,
             ]),
         tests(
             "PeerToPeerTests",

@@ -130,6 +130,47 @@ final class IRCLab: Sendable {
     }
 }
 
+/// A client of a person. A test awaits each step with it before the next one; that makes it safe to call this `Sendable`.
+struct IRCPerson: @unchecked Sendable {
+    private let client: IRCClient
+
+    init(_ nick: String, at sidecar: PawlProcess) async throws {
+        let port = sidecar.port
+        self = try await blocking { IRCPerson(try Self.registered(nick, port)) }
+    }
+
+    private init(_ client: IRCClient) { self.client = client }
+
+    private static func registered(_ nick: String, _ port: UInt16) throws -> IRCClient {
+        let client = try IRCClient(port: port)
+        try client.register(nick: nick, caps: nil)
+        return client
+    }
+
+    func send(_ line: String) async throws { try await blocking { [self] in client.send(line) } }
+
+    /// Waits for a message; returns the sender and the target.
+    @discardableResult
+    func expect(_ text: String) async throws -> (from: String, to: String?) {
+        try await blocking { [self] in
+            let line = try client.expectMessage(text)
+            return (line.nick, line.parameters.first)
+        }
+    }
+
+    /// Whether a message comes within a few seconds.
+    func hears(_ text: String) async throws -> Bool {
+        try await blocking { [self] in (try? client.expectMessage(text, timeout: .seconds(5))) != nil }
+    }
+
+    func join(_ room: String) async throws {
+        try await blocking { [self] in
+            client.send("JOIN \(room)")
+            try client.expect("366")
+        }
+    }
+}
+
 extension PawlProcess {
     /// `pawl sidecar WORDS`, and again with the token that it asks for.
     func sidecar(_ words: String...) async throws -> String {

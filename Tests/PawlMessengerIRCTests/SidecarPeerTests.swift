@@ -3,6 +3,7 @@ import NIOSSL
 import PawlMessenger
 import PawlMessengerIRC
 import PeerKit
+import QRCode
 import TestKit
 import TestThreads
 import Testing
@@ -63,6 +64,32 @@ import Testing
         #expect(!lab.tap.shows("canary"))
         #expect(lab.tap.longestLine(.fromServer) <= 512)
         #expect(alice.handler.events.unreadable.isEmpty)
+        alice.close()
+    }
+
+    /// A scan in each direction, and the picture that a phone reads from the sidecar's terminal.
+    @Test func contactCardsVerifyOnBothSides() async throws {
+        let lab = try await IRCLab(.ngircd)
+        defer { lab.stop() }
+        let sidecar = try await lab.sidecar()
+        let bob = try await IRCPerson("bob", at: sidecar)
+        let alice = try await lab.app("alice")
+        try await alice.chat("bob").sendText("hello in the clear")
+        try await alice.hasKeys(of: "bob")
+        let report = try await sidecar.sidecar("verify", "alice", "--json")
+        let uri = String(try #require(report.firstMatch(of: /"card" ?: ?"([^"]+)"/)?.1))
+        let code = try #require(QRCode(Array(uri.utf8)))
+        let picture = code.plain(quietZone: code.quietZone(fitting: 23))
+        #expect(try await sidecar.sidecar("verify", "alice").contains(picture))
+        #expect(try await alice.messenger.verify(card: ContactCard(uri: uri)) == .verified)
+        let own = try await alice.messenger.contactCard()
+        #expect(try await sidecar.sidecar("verify", "alice", "--card", own.uri).contains("verified"))
+        try await alice.chat("bob").sendText("canary, verified")
+        try await bob.expect("[e2e verified] canary, verified")
+        try await bob.send("PRIVMSG alice :canary, verified too")
+        try await alice.expect("canary, verified too", from: "bob")
+        #expect(try await alice.chat("bob").messages().last?.isVerified == true)
+        #expect(!lab.tap.shows("canary"))
         alice.close()
     }
 
