@@ -242,6 +242,14 @@ package struct GroupChain: Equatable, Sendable {
     /// Whether a version has this digest.
     package func has(_ digest: [UInt8]) -> Bool { versions.contains { $0.digest == digest } }
 
+    /// The group as it was in a version; nil if none has this digest.
+    func version(_ digest: [UInt8]) -> GroupChain? {
+        guard let place = versions.firstIndex(where: { $0.digest == digest }) else { return nil }
+        var earlier = self
+        earlier.versions = Array(versions[...place])
+        return earlier
+    }
+
     /// Whether a version is signed by a key.
     func isSigned(_ number: Int, by identity: IdentityKey) -> Bool {
         let previous =
@@ -335,6 +343,8 @@ package struct GroupChain: Equatable, Sendable {
 /// suffices to learn the version under which it was written.
 ///
 ///     group (16 B) | digest of the version (32 B) | key (32 B) | id of the blob (1 B length)
+///
+/// Where no server keeps blobs, the id names the device that has sealed the message: see ``holder``.
 package struct GroupReference: Hashable, Sendable {
     static let keySize = 32
     /// Ours: bytes of the id that the server has chosen for the blob.
@@ -364,6 +374,18 @@ package struct GroupReference: Hashable, Sendable {
             let text = String(validating: blob, as: UTF8.self)
         else { throw .malformed }
         self.blob = text
+    }
+
+    /// What stands in place of the id of a blob where no server keeps any: `member DEVICE`.
+    ///
+    /// - Parameter device: the one that hands the version over to those who ask for it.
+    package static func blob(at device: DeviceID) -> String { "member \(device.name)" }
+
+    /// The device to ask for the version; nil if the id is one of a server.
+    package var holder: DeviceID? {
+        let parts = blob.split(separator: " ", omittingEmptySubsequences: false)
+        guard parts.count == 2, parts[0] == "member" else { return nil }
+        return UInt64(hexadecimal: parts[1]).map { DeviceID($0) }
     }
 
     private static let label = "pawl group blob"

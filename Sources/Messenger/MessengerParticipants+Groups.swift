@@ -1,12 +1,13 @@
 // Groups: their versions, and messages that are sealed for each device of each member.
 //
 // A message of a group carries a reference to the version under which it was written. A version that is not known is
-// read from the server, and the message waits for it in a row. The newest known version decides who is a member.
+// read from the server, or asked for at the device that has sent the message, and the message waits for it in a row. The
+// newest known version decides who is a member.
 
 import CommitLoop
 import DeviceSessions
 import Devices
-import DoubleRatchet
+package import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
@@ -30,6 +31,8 @@ extension MessengerParticipants {
     package static var wantedVersionLimit: Int { 8 }
     /// Ours: messages that wait for versions.
     package static var heldLimit: Int { 1000 }
+    /// Ours: bytes of all versions of a group where members hand them over in lines: some hundred lines.
+    package static var lineGroupLimit: Int { 16_000 }
     /// Ours: recipients of one envelope; together with the longest text they fit into it.
     static var envelopeLimit: Int { 64 }
 
@@ -111,7 +114,9 @@ extension MessengerParticipants {
             guard memory.groups.count < Self.groupLimit else { throw MessengerRefusal.groupLimit }
             chain = GroupChain(content, random: random, by: person, own.id, own.device.identity)
         }
-        guard let chain else { throw MessengerRefusal.groupLimit }
+        guard let chain, !introducesItself || chain.bytes.count <= Self.lineGroupLimit else {
+            throw MessengerRefusal.groupLimit
+        }
         var key = [UInt8](repeating: 0, count: GroupReference.keySize)
         key.withUnsafeMutableBytes { vault.random.fill($0) }
         let blob = try GroupReference.seal(chain, key: key, random: &vault.random)
@@ -200,7 +205,7 @@ extension MessengerParticipants {
         guard !recipients.isEmpty else { return }
         for group in groups where isMember(of: group) {
             var content = ChatContent(.group, writtenAt: now.wall)
-            content.group = group.reference
+            content.group = reference(to: group)
             let id = MessageID(ids.next(in: .only, at: now))
             try seal(content.body, id, for: recipients, person, nil, now, &unit)
         }
@@ -216,6 +221,27 @@ extension MessengerParticipants {
         try settle(group, now, &unit)
     }
 
+    // MARK: Versions that no server keeps
+
+    /// What messages of this device say about a version. In band, their readers ask this device.
+    func reference(to group: GroupState) -> GroupReference {
+        var reference = group.reference
+        if introducesItself { reference.blob = GroupReference.blob(at: own.id) }
+        return reference
+    }
+
+    /// The sealed form of a version for a person who has its reference, as a server would have it.
+    ///
+    /// - Returns: nil if this device does not have it, or if the person was a member neither in it nor right before it.
+    package func blob(
+        of reference: GroupReference, for user: String, random: inout some RandomSource
+    ) throws -> [UInt8]? {
+        guard let chain = memory.groups[reference.group]?.chain.version(reference.digest),
+            chain.versions.suffix(2).contains(where: { $0.content.role(of: .services(user)) != nil })
+        else { return nil }
+        return try GroupReference.seal(chain, key: reference.key, random: &random)
+    }
+
     // MARK: Sealing
 
     /// Seals content for the devices of members; for the person's other devices if the person is among them.
@@ -229,7 +255,7 @@ extension MessengerParticipants {
         isNext: Bool = false, _ now: Timestamp, _ unit: inout Unit
     ) throws -> [AccountID] {
         var content = content
-        content.group = group.reference
+        content.group = reference(to: group)
         var recipients: [(recipient: OwnDevice.Recipient, name: Attempt.Recipient)] = []
         var missing: [AccountID] = []
         for account in accounts {
@@ -239,6 +265,12 @@ extension MessengerParticipants {
             }
             let devices = try self.recipients(in: account)
             try sealNews(for: account, devices, now, &unit)
+            if introducesItself {
+                // In lines, nobody gets what is sealed for others.
+                if account != person { try seal(content.body, id, for: devices, account, sequence, now, &unit) }
+                try raiseLatch(account, now, &unit)
+                continue
+            }
             for device in devices
             where account == person || own.deviceList.identity(of: device.device) == nil {
                 recipients.append((device, Attempt.Recipient(user: account.name, device: device.device)))
@@ -310,6 +342,7 @@ extension MessengerParticipants {
         _ content: ChatContent, in reference: GroupReference, _ message: MessageReference, from owner: AccountID,
         _ now: Timestamp, _ unit: inout Unit
     ) throws {
+        guard !introducesItself || reference.holder == message.device else { throw OpenError(reason: .malformed) }
         let isBehind = memory.held.contains { $0.reference.group == reference.group && $0.device == message.device }
         if let group = memory.groups[reference.group], group.chain.has(reference.digest) {
             guard isBehind else { return try take(content, message, in: group, from: owner, now, &unit) }
@@ -474,7 +507,8 @@ extension MessengerParticipants {
             append(.removeRecord(.chatGroup, name: Self.wantName(sequence)), &unit)
         }
         report(.groupRefused(reference, refusal), &unit)
-        let isFork = refusal == .fork || refusal == .undecidedFork
+        // A member that has been asked in vain has taken another version meanwhile.
+        let isFork = refusal == .fork || refusal == .undecidedFork || introducesItself && refusal == .unavailable
         try release(isFork ? memory.groups[reference.group] : nil, now, &unit) { $0.reference == reference }
         if let group = memory.groups[reference.group] { try releaseKnown(group, now, &unit) }
         try wantHeld(of: reference.group, now, &unit)

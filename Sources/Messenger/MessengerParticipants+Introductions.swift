@@ -19,6 +19,8 @@ extension MessengerParticipants {
     static let lineCapacity = 330
     /// Ours: bytes of one text. It fits sixteen lines together with the beginning of a session.
     static let lineTextLimit = 1500
+    /// Ours: the same in a group, whose version each message names.
+    static let lineGroupTextLimit = 1200
 
     /// The body to seal, padded as the carrier pads.
     ///

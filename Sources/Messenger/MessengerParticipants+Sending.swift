@@ -26,10 +26,11 @@ extension MessengerParticipants {
     }
 
     private mutating func send(_ job: SendJob, _ now: Timestamp, _ unit: inout Unit) throws -> ChatMessage {
-        guard job.text.utf8.count <= (introducesItself ? Self.lineTextLimit : ChatContent.textLimit) else {
+        let chat = job.chat.id
+        let lineLimit = chat.group == nil ? Self.lineTextLimit : Self.lineGroupTextLimit
+        guard job.text.utf8.count <= (introducesItself ? lineLimit : ChatContent.textLimit) else {
             throw MessengerRefusal.tooLong
         }
-        let chat = job.chat.id
         let id = MessageID(ids.next(in: .only, at: now))
         if let group = chat.group { try checkMembership(in: group) }
         switch job.act {
@@ -172,7 +173,7 @@ extension MessengerParticipants {
     ) throws {
         var content = content
         if let group = chat.group {
-            content.group = memory.groups[group]?.reference
+            content.group = memory.groups[group].map(reference)
         } else {
             content.recipient = chat.name
         }

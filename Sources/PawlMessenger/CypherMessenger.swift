@@ -175,6 +175,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     let p2p: P2PConnections
     let signals = ChangeSignals()
     let groupReads = GroupReads()
+    let handedOver = Mutex(HandedOverGroups())
     private let handler: any CypherMessengerEventHandler
     private let events: AsyncStream<MessengerEvent>.Continuation
     private let tasks = Mutex<[Task<Void, Never>]>([])
@@ -288,6 +289,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     private func start() async throws {
         transport.delegate = self
         p2p.start(self)
+        if handsGroupsOver { startHandingOver() }
         let events = events
         engine.start(
             onEvent: { events.yield($0) },
@@ -732,7 +734,10 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         case .leaveAgain(let group):
             // Another change was made at the same time and counts, so the person is still a member.
             Task { [weak self, username] in _ = try? await self?.change(.remove([username.raw]), of: group) }
-        case .peer(.keysExchanged(let name)): await handler.onKeysExchanged(with: Username(name.name))
+        case .peer(.keysExchanged(let name)):
+            // Perhaps those of a member that has signed a version.
+            await askForGroups()
+            await handler.onKeysExchanged(with: Username(name.name))
         case .peer(.changed(let name)): await handler.onContactIdentityChange(of: Username(name.name))
         case .peer(.forked(let name, _)):
             await handler.onDeviceListFork(of: name == .own ? username : Username(name.name))

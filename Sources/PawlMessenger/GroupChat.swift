@@ -123,6 +123,9 @@ final class GroupReads: Sendable {
         reads.withLock { $0[reference]?.task = task }
     }
 
+    /// Ends a read. It starts again if the version is still wanted.
+    func stop(_ reference: GroupReference) { reads.withLock { $0[reference]?.task }?.cancel() }
+
     func close() {
         for task in reads.withLock({ $0.values.compactMap(\.task) }) { task.cancel() }
     }
@@ -131,7 +134,8 @@ final class GroupReads: Sendable {
 extension CypherMessenger {
     // MARK: Groups
 
-    /// Makes a group of the person, who owns it, and others. It needs the transport's blob calls.
+    /// Makes a group of the person, who owns it, and others. It needs the transport's blob calls, except over IRC, where
+    /// members hand versions over to each other.
     ///
     /// Members get messages when their keys are known; until then messages wait for them.
     ///
@@ -178,6 +182,10 @@ extension CypherMessenger {
     ///   or `serverFailed`.
     public func joinGroupChats() async throws {
         for reference in try await engine.read(\.wantedGroups) {
+            guard !handsGroupsOver else {
+                try await ask(for: reference, lifetime: Self.askPause)
+                continue
+            }
             do {
                 try await read(reference)
             } catch let error as CypherTransportError {
@@ -200,12 +208,7 @@ extension CypherMessenger {
         for _ in 0..<Self.changeAttempts {
             let reply = try await perform { .proposeGroup(ticket: $0, change, of: base) }
             guard case .proposal(let proposal) = reply else { break }
-            let id: String
-            do {
-                id = try await transport.publishBlob(PublishedGroup(data: Data(proposal.blob))).id
-            } catch let error as CypherTransportError {
-                throw CypherMessengerError(error)
-            }
+            let id = try await publish(proposal)
             do {
                 let reply = try await perform { .publishedGroup(ticket: $0, proposal, blob: id) }
                 if case .group(let group) = reply { return group }
@@ -216,8 +219,21 @@ extension CypherMessenger {
         throw CypherMessengerError.groupChanged
     }
 
-    /// Reads a version until the server has answered.
+    /// Publishes a version, unless members hand it over.
+    ///
+    /// - Returns: the id of its blob.
+    private func publish(_ proposal: GroupProposal) async throws -> String {
+        guard !handsGroupsOver else { return GroupReference.blob(at: deviceId.id) }
+        do {
+            return try await transport.publishBlob(PublishedGroup(data: Data(proposal.blob))).id
+        } catch let error as CypherTransportError {
+            throw CypherMessengerError(error)
+        }
+    }
+
+    /// Reads a version until the server has answered, or the member that has named it.
     func want(_ reference: GroupReference) {
+        guard !handsGroupsOver else { return wantFromMember(reference) }
         groupReads.start(
             reference,
             { [weak self] in

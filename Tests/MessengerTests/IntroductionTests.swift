@@ -9,7 +9,7 @@ import Testing
 /// Keys in band: two messengers on a carrier with introductions, and what a server can do to them.
 @Suite struct IntroductionTests {
     /// Two people; all calls of one are delivered to the other by hand.
-    private struct Pair {
+    struct Pair {
         let alice: World.Device
         let bob: World.Device
 
