@@ -119,7 +119,11 @@ extension OwnDevice {
     ) throws(OpenError) -> (peer: Peer?, event: PeerEvent?) {
         switch assess(shown, with: device, as: source.accounts, now) {
         case .new(let peer): return (peer, .keysExchanged(peer.name))
-        case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
+        case .known(let peer, let isRenewed):
+            guard isRenewed else { return (peer, nil) }
+            let before = self.peer(peer.name)?.deviceList.current ?? []
+            let hasRemoved = before.contains { peer.deviceList.identity(of: $0.id) == nil }
+            return (peer, hasRemoved ? .removedDevices(peer.name) : .renewed(peer.name))
         case .changed(let peer): return (peer, .changed(peer.name))
         case .forked(let peer, let isNew): return (peer, .forked(peer.name, isNew: isNew))
         case .own(let list):

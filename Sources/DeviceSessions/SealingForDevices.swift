@@ -55,6 +55,17 @@ extension OwnDevice {
         }
     }
 
+    /// Seals a padded body for a device whose session the caller ends. Nothing of the session is stored.
+    package func lastEnvelope(
+        _ body: [UInt8], _ message: MessageID, to device: DeviceID, with box: SessionBox, in vault: Vault
+    ) throws -> Envelope {
+        var sealed: [UInt8] = []
+        try box.sessions.encrypt(
+            body.span, associatedData: Self.associatedData(from: id, to: device, message, vault).span,
+            random: &vault.random, into: &sealed)
+        return Envelope(sender: id, messageID: message, ratchetMessage: sealed)
+    }
+
     /// Seals a padded body for one or more devices in one envelope.
     ///
     /// - Returns: through `shared`, the sessions that have advanced.

@@ -9,6 +9,8 @@ package enum PeerEvent: Sendable, Equatable {
     case keysExchanged(AccountID)
     /// Keys were exchanged again, or for one more device.
     case renewed(AccountID)
+    /// A later list of a peer lacks devices that it had.
+    case removedDevices(AccountID)
     /// A device shows other keys than those pinned for this name.
     case changed(AccountID)
     /// A device shows a fork of the list that is pinned for this name; the person's own list under ``AccountID/own``.
@@ -34,7 +36,9 @@ extension PeerEvent {
     package var awaitsDecision: Bool {
         switch self {
         case .changed, .forked: true
-        case .keysExchanged, .renewed, .roomProtected, .adopted, .revoked, .otherName, .asked, .crossed: false
+        case .keysExchanged, .renewed, .removedDevices, .roomProtected, .adopted, .revoked, .otherName, .asked,
+            .crossed:
+            false
         }
     }
 }

@@ -494,6 +494,10 @@ package enum Notices {
     }
 
     package static let adopted = "The list of your devices has changed. See: \(control) status."
+    package static func removedDevices(_ nick: String) -> String {
+        "\(nick) has removed a device. Its messages are no longer accepted, and it can read none of yours from now on."
+    }
+
     package static let revoked =
         "Another device of yours has removed this one. It can read no new messages, and its messages are no longer "
         + "accepted."

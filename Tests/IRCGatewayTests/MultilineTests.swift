@@ -1,4 +1,5 @@
 import Envelope
+import Foundation
 import IRCCodec
 import Protection
 import StorePort
@@ -29,7 +30,11 @@ import Testing
     }
 
     private func texts(_ client: World.Client) -> [String] {
-        client.messages.map { String($0.split(separator: " :", maxSplits: 1, omittingEmptySubsequences: false)[1]) }
+        client.messages.map { line in
+            // Behind tags there is another colon, that of the source.
+            let verb = line.range(of: " PRIVMSG ")?.upperBound ?? line.startIndex
+            return line[verb...].range(of: " :").map { String(line[$0.upperBound...]) } ?? line
+        }
     }
 
     @Test(arguments: HostedMessageTests.backends) func aBatchIsOneMessageToTheBackend(_ offers: [String]?) throws {

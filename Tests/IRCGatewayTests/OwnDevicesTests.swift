@@ -86,14 +86,19 @@ import Vault
         desk.send(people.desk, "PRIVMSG bob :before")
         phone.send(people.phone, "PRIVMSG bob :hello from the phone")
         let lost = try #require(desk.environment.peers?.own?.device)
-        phone.pendingJobs.append(.sidecar(.revoke(lost)))
+        phone.pendingJobs.append(
+            .sidecar(.revoke(lost, farewell: Farewell(connection: people.phone.machine.id, nick: "alice"))))
         phone.settle()
         #expect(phone.environment.peers?.own?.deviceList.current.count == 1)
+        // The device itself is told at once, and once.
+        #expect(people.desk.read.count { $0.contains(Notices.revoked) } == 1)
+        #expect(desk.environment.peers?.own?.deviceList.current.count == 1)
         phone.send(people.phone, "PRIVMSG bob :the desk is lost")
         #expect(
             bob.environment.peers?[.nick("alice")]?.deviceList.current.map(\.id) == [
                 try #require(phone.environment.peers?.own?.device)
             ])
+        #expect(people.bob.read.count { $0.contains(Notices.removedDevices("phone")) } == 1)
         // The thief writes on; nobody believes it, and nothing reaches it.
         desk.send(people.desk, "PRIVMSG bob :secret of a thief")
         #expect(!people.bob.read.contains { $0.contains("secret of a thief") })

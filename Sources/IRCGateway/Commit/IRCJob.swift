@@ -210,14 +210,26 @@ package enum IRCFrontJob: Sendable {
     }
 }
 
+/// Where a revoked device of the person is told that it is.
+package struct Farewell: Sendable {
+    /// Ours: room for an envelope in a line with long names, in bytes.
+    static let capacity = 300
+
+    package var connection: ConnectionID
+    /// The name under which the device is known to this one.
+    package var nick: String
+
+    package init(connection: ConnectionID, nick: String) { (self.connection, self.nick) = (connection, nick) }
+}
+
 /// A job for a person's own device in their sidecar.
 package enum IRCSidecarJob: Sendable {
     /// Makes an introduction: the own device's keys, for a peer that has shown that it can use them.
     case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
     /// A person has decided about the devices of a peer.
     case decide(AccountID, PeerDecision)
-    /// A person has lost one of their own devices.
-    case revoke(DeviceID)
+    /// A person has lost one of their own devices. It is told, if it can be reached.
+    case revoke(DeviceID, farewell: Farewell? = nil)
     case askRoom(RoomRequestJob)
     /// Publishes the keys of the own device in a directory, with the proof for an account.
     case publish(connection: ConnectionID, nonce: [UInt8], account: String)
@@ -308,6 +320,8 @@ package enum IRCReply: DirectoryReply {
 package enum SidecarReply: Sendable {
     /// The lines of an introduction; empty if it could not be made.
     case introduction(ticket: UInt64, bodies: [[UInt8]])
+    /// The lines that tell a device of the person, under its nick, that it is revoked.
+    case farewell(nick: String, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.
     case keysMissing(ticket: UInt64)
     /// A message for the directory of the gateway in front.

@@ -18,7 +18,7 @@ extension IRCParticipants {
         case .introduce(let connection, let ticket, let capacity):
             introduce(connection, ticket, capacity, own, now, &unit)
         case .decide(let name, let decision): endSessions(with: own.decide(name, decision, &unit), own, &unit)
-        case .revoke(let device): if own.revoke(device, &unit) { endSessions(with: [device], own, &unit) }
+        case .revoke(let device, let farewell): revoke(device, farewell, own, now, &unit)
         case .askRoom(let job): ask(job, own, now, &unit)
         case .publish(let connection, let nonce, let account):
             publish(connection, nonce, account, own, now, &unit)
@@ -38,6 +38,25 @@ extension IRCParticipants {
         else { return }
         let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
         unit.reply = (connection, .sidecar(.introduction(ticket: ticket, bodies: bodies ?? [])))
+    }
+
+    /// Removes a device from the person's list, and makes the lines that tell it.
+    private mutating func revoke(
+        _ device: DeviceID, _ farewell: Farewell?, _ own: OwnDevice, _ now: Timestamp, _ unit: inout Unit
+    ) {
+        let box = try? own.sessions(with: device, in: vault)
+        guard own.revoke(device, &unit) else { return }
+        if let farewell, let box {
+            let id = MessageID(requestIDs.next(in: .only, at: now))
+            let body = ControlMessage.acknowledge(own.deviceList).body
+            let padded = try? padded(body, besides: vault.overhead(box), capacity: Farewell.capacity)
+            let envelope = padded.flatMap { try? own.lastEnvelope($0, id, to: device, with: box, in: vault) }
+            let bodies = envelope.flatMap {
+                Armour.split($0.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: Farewell.capacity)
+            }
+            unit.reply = (farewell.connection, .sidecar(.farewell(nick: farewell.nick, bodies: bodies ?? [])))
+        }
+        endSessions(with: [device], own, &unit)
     }
 
     private mutating func endSessions(with devices: [DeviceID], _ own: OwnDevice, _ unit: inout Unit) {

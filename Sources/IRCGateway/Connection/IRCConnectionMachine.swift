@@ -213,6 +213,7 @@ package final class IRCConnectionMachine {
         case .roomAsked(let job, let body): roomAsked(job, body, sidecar, now, out)
         case .controlMessage(let name, let body): control(body, to: name.displayName, device: nil, sidecar, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, sidecar, now, out)
+        case .farewell(let nick, let bodies): notice(bodies, to: nick)
         case .keysMissing(let ticket): keysMissing(ticket, sidecar, now, out)
         case .said(let lines): say(lines, out)
         }

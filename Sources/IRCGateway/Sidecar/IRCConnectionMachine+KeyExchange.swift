@@ -110,6 +110,12 @@ extension IRCConnectionMachine {
         _ ticket: UInt64, _ bodies: [[UInt8]], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
     ) {
         guard let target = sidecar.exchange.introductionMade(ticket) else { return }
+        notice(bodies, to: target)
+        pump(now, out)
+    }
+
+    /// Sends the lines of an envelope that is no request: nothing waits for it, and it is not repeated.
+    func notice(_ bodies: [[UInt8]], to target: String) {
         for body in bodies {
             var line = ByteBuffer()
             if capabilities.has("message-tags") { line.writeTags([IRCTag(key: PawlCapability.tag, value: "")]) }
@@ -118,7 +124,6 @@ extension IRCConnectionMachine {
             line.writeString("\r\n")
             outbound.append(.line(line))
         }
-        pump(now, out)
     }
 
     /// Handles the event and the answer of an opened message.
@@ -144,7 +149,7 @@ extension IRCConnectionMachine {
         }
         let exchangesKeys =
             switch opened.event {
-            case .keysExchanged, .renewed: true
+            case .keysExchanged, .renewed, .removedDevices: true
             default: false
             }
         if !isChange { sidecar.ownLines.opened(from: folded, exchangedKeys: exchangesKeys) }
@@ -161,7 +166,7 @@ extension IRCConnectionMachine {
         case .asked(let request): received(request, by: nick(written), sidecar, now, out)
         case .crossed(isText: true): environment.tally.add(.openUnknownSender)
         // The key exchange has handled them.
-        case .keysExchanged, .renewed, .changed, .forked, .crossed, .otherName, nil: break
+        case .keysExchanged, .renewed, .removedDevices, .changed, .forked, .crossed, .otherName, nil: break
         }
         return notices
     }

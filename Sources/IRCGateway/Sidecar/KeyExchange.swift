@@ -178,6 +178,9 @@ struct KeyExchange {
             actions += release(name, person)
             actions.append(.notify(Notices.keysExchanged(nick.written), about: nick.written))
         case .renewed(let name): actions += release(name, person)
+        case .removedDevices(let name):
+            actions += release(name, person)
+            actions.append(.notify(Notices.removedDevices(nick.written), about: nick.written))
         case .changed:
             if isOnBareServer, warned.count < SidecarPeople.nickLimit, warned.insert(nick.folded) {
                 actions.append(.warn(nick: nick.written))

@@ -100,7 +100,7 @@ struct SidecarJoin: SidecarAdminCommand {
 /// `pawl sidecar revoke`
 struct SidecarRevoke: SidecarAdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "revoke", abstract: "Remove a lost device of yours. People are notified; the device is not.")
+        commandName: "revoke", abstract: "Remove a lost device of yours. People and the device are notified.")
     @Argument(help: "The device, as pawl sidecar status shows it.") var device: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
@@ -121,7 +121,8 @@ struct SidecarRevoke: SidecarAdminCommand {
         }
         try await sidecar.revoke(id)
         return try .done(
-            "The device \(device) is removed. Connected people are notified; others with your next message.",
+            "The device \(device) is removed. It is notified if it is connected, as connected people are; others with "
+                + "your next message.",
             json: common.json)
     }
 }

@@ -54,10 +54,16 @@ struct Sidecar: Sendable {
         try await front.drain()
     }
 
-    /// Removes a device from the person's list, and notifies all peers.
+    /// Removes a device from the person's list, and notifies the device and all peers.
     func revoke(_ device: DeviceID) async throws {
+        let name = peers.all.first { $0.hasConfirmed(device) }?.name
+        let connection = front.environment.roster.entries.first?.connection
+        let farewell = name.flatMap { name in
+            connection.map { Farewell(connection: $0, nick: name.displayName) }
+        }
         front.thread.submit([
-            .sidecar(.revoke(device)), .record([gateway.audit("sidecar", "revoke \(device.value)")]),
+            .sidecar(.revoke(device, farewell: farewell)),
+            .record([gateway.audit("sidecar", "revoke \(device.value)")]),
         ])
         try await front.drain()
         guard let own = peers.own, own.deviceList.identity(of: device) == nil else {
