@@ -164,17 +164,18 @@ let package = Package(
         // Floor 3: adapters.
         library("SQLiteKit", [grdb, grdbSQLite]),
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
+        library("StoreBase", ["Envelope", "Protection", "SQLiteKit", "StorePort", crypto]),
         library(
             "SQLiteStore",
             [
-                "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort",
-                crypto, grdb, grdbSQLite,
+                "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StoreBase",
+                "StorePort", crypto, grdb, grdbSQLite,
             ]),
         library(
             "PostgresStore",
             [
-                "CLibpq", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
-                "StorePort", crypto,
+                "CLibpq", "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue",
+                "StoreBase", "StorePort", crypto,
             ], exclude: ["POSTGRES.md"]),
         library("NIOSupport", ["CommitLoop", "Protection", "StorePort", crypto, nioCore, nioPosix, nioSSL]),
         library(
@@ -221,7 +222,7 @@ let package = Package(
                 .target(name: "CSodium", condition: .when(traits: ["CLibraries"])), "CallSignalling", "CommitLoop",
                 "DeviceDirectory", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger",
                 "PeerConnection", "Protection", "RequestQueue", "RequestQueueClient", "RequestQueueURLSession",
-                "SQLiteStore", "StorePort", "Vault", crypto, cryptoExtras,
+                "SQLiteStore", "StoreBase", "StorePort", "Vault", crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
         library("PawlMessengerIRC", ["Envelope", "IRCCodec", "PawlMessenger", deque, nioCore, nioPosix, nioSSL]),
         library("PawlMessengerWebSocket", ["Envelope", "HTTPCodec", "PawlMessenger", nioCore, nioPosix, nioSSL]),
@@ -242,9 +243,8 @@ let package = Package(
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
                 "PawlConfiguration", "PostgresStore", "Protection", "QRCode", "Reports", "RequestQueue",
-                "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort",
-                "TransportsClient",
-                "TransportsService", "Vault", argumentParser, asyncHTTPClient,
+                "RequestQueueAsyncHTTP", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StoreBase",
+                "StorePort", "TransportsClient", "TransportsService", "Vault", argumentParser, asyncHTTPClient,
                 logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
             ],
             swiftSettings: settings),
@@ -298,8 +298,8 @@ let package = Package(
                 "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO",
                 "PawlMessenger", "PawlPeerToPeerTCP", "Protection",
                 "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient",
-                "SQLiteQueue", "SQLiteStore", "StorePort", "TransportsClient", "TransportsCore", "TransportsService",
-                "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL,
+                "SQLiteQueue", "SQLiteStore", "StoreBase", "StorePort", "TransportsClient", "TransportsCore",
+                "TransportsService", "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
@@ -322,8 +322,8 @@ let package = Package(
             [
                 "CallSignalling", "CallVictim", "ChatBackend", "ChatClient", "Devices", "DoubleRatchet", "Envelope",
                 "HTTPCodec", "Messenger", "MessengerVictim", "PawlMessenger", "PawlMessengerWebSocket",
-                "PawlPeerToPeerTCP", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort",
-                "TestKit", "TestThreads", "pawl", nioCore, nioPosix,
+                "PawlPeerToPeerTCP", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StoreBase",
+                "StorePort", "TestKit", "TestThreads", "pawl", nioCore, nioPosix,
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PawlMessengerIRCTests",
@@ -432,8 +432,8 @@ let package = Package(
             "NIOSupportTests",
             [
                 "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCGateway", "NIOSupport",
-                "PeerKit", "Protection", "RequestQueue", "SQLiteStore", "StoreConformance", "StorePort", "TestKit",
-                "Vault", nioCore, nioPosix,
+                "PeerKit", "Protection", "RequestQueue", "SQLiteStore", "StoreConformance", "StoreBase", "StorePort",
+                "TestKit", "Vault", nioCore, nioPosix,
             ]),
         tests(
             "SQLiteQueueTests",
@@ -444,8 +444,8 @@ let package = Package(
         tests(
             "PostgresStoreTests",
             [
-                "PeerKit", "PostgresStore", "QueueConformance", "RequestQueue", "SQLiteStore", "StoreConformance",
-                "StorePort", "TestKit", "TestThreads", "pawl",
+                "Envelope", "PeerKit", "PostgresStore", "Protection", "QueueConformance", "RequestQueue", "SQLiteStore",
+                "StoreConformance", "StoreBase", "StorePort", "TestKit", "TestThreads", "pawl",
             ]),
         tests(
             "SQLiteStoreTests",
@@ -453,8 +453,8 @@ let package = Package(
                 "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "Protection",
                 "QueueConformance",
-                "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault",
-                crypto, grdb, grdbSQLite,
+                "RequestQueue", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StoreBase", "StorePort",
+                "Vault", crypto, grdb, grdbSQLite,
             ]),
     ]
 )

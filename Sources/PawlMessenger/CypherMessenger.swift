@@ -9,6 +9,7 @@ import Foundation
 import Messenger
 import Protection
 import SQLiteStore
+import StoreBase
 import StorePort
 import Synchronization
 

@@ -4,7 +4,8 @@
 
 import CryptoExtras
 import Foundation
-package import SQLiteStore
+import SQLiteStore
+package import StoreBase
 package import StorePort
 
 #if CLibraries

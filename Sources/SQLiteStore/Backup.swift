@@ -4,6 +4,7 @@ import Crypto
 import Foundation
 import GRDB
 import SQLiteKit
+import StoreBase
 package import StorePort
 
 /// Makes backup files. For their format see BackupFile.swift.

@@ -16,6 +16,7 @@
 import Crypto
 import Foundation
 import SQLiteKit
+import StoreBase
 import StorePort
 
 /// The progress of a backup or a restore.

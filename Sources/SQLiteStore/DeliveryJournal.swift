@@ -5,6 +5,7 @@
 
 import Foundation
 import SQLiteKit
+import StoreBase
 package import StorePort
 import Synchronization
 

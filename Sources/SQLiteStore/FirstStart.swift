@@ -4,6 +4,7 @@
 import Foundation
 import GRDB
 import SQLiteKit
+import StoreBase
 import StorePort
 
 enum FirstStart {
@@ -16,6 +17,8 @@ enum FirstStart {
             guard !hasKey else { return false }
             throw .storeWithoutKey(files, source)
         }
+        guard !FileSystem.exists(files.moved) else { throw .movedToDatabase(files) }
+        guard !FileSystem.exists(files.copied) else { throw .unfinishedCopy(files) }
         if FileSystem.exists(files.unfinishedStore) { return true }
         if FileSystem.exists(files.unfinishedRestore) {
             throw .unfinishedRestore(files)

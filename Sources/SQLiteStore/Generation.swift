@@ -3,6 +3,7 @@
 
 import Foundation
 import SQLiteKit
+import StoreBase
 import StorePort
 
 enum Generation {

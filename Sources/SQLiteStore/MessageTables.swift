@@ -7,6 +7,7 @@ import GRDBSQLite
 package import Protection
 import SQLiteKit
 import SQLiteQueue
+import StoreBase
 package import StorePort
 
 /// A statement that writes the rows of messages.

@@ -3,6 +3,7 @@
 import Foundation
 import GRDB
 import SQLiteKit
+import StoreBase
 import StorePort
 
 /// A store that has passed the checks: locked, readable, with its key.

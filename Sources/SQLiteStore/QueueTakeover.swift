@@ -12,6 +12,7 @@ import GRDB
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+import StoreBase
 import StorePort
 
 /// The file in which earlier versions kept the queue of writes, beside the store.

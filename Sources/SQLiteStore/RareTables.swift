@@ -5,6 +5,7 @@ import Envelope
 import GRDB
 package import Protection
 import SQLiteKit
+import StoreBase
 package import StorePort
 
 /// A statement that writes rows of the rare tables.

@@ -6,6 +6,7 @@ import GRDB
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+package import StoreBase
 package import StorePort
 
 /// Restores backup files.

@@ -7,6 +7,7 @@ import Foundation
 import GRDB
 import SQLiteKit
 import SQLiteQueue
+package import StoreBase
 package import StorePort
 
 /// The operator's command to accept an older state.
@@ -106,21 +107,6 @@ package enum Rollback {
                     """,
                 arguments: [Int64(StoreLimits.idGap)])
             return .commit
-        }
-    }
-}
-
-extension RecordKind {
-    /// What becomes of the records of a kind when an older state of the store is accepted.
-    var afterRollback: AfterRollback {
-        switch self {
-        // Prekeys may have been used since, and sender keys have advanced further than the records know.
-        case .preKey, .senderKey: .removed
-        case .directoryDevice: .adjusted
-        case .ownDevices, .peer, .directoryAccount, .hold, .mailbox, .mailboxEntry, .sharedCiphertext, .blob, .sent,
-            .network, .policyWithRooms, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer,
-            .chatGroup, .publishedConfig, .pushToken:
-            .kept
         }
     }
 }

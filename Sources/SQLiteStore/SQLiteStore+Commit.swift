@@ -3,6 +3,7 @@
 import GRDB
 import SQLiteKit
 import SQLiteQueue
+import StoreBase
 package import StorePort
 
 extension SQLiteStore {

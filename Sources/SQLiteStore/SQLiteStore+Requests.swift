@@ -7,6 +7,7 @@ import Protection
 package import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+import StoreBase
 package import StorePort
 
 extension SQLiteStore {

@@ -10,6 +10,7 @@
 import GRDB
 package import SQLiteKit
 import SQLiteQueue
+package import StoreBase
 package import StorePort
 import Synchronization
 

@@ -5,6 +5,7 @@ import GRDB
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+import StoreBase
 import StorePort
 
 /// The tables of the store, besides the queue's.
@@ -22,13 +23,6 @@ enum StoreTable: String, CaseIterable {
         case .policy, .device, .delivery, .conversation, .evidence, .observation, .tally, .audit, .contentKey: .kept
         }
     }
-}
-
-/// What becomes of rows when an older state of the store is accepted.
-enum AfterRollback {
-    case kept, removed
-    /// ``Rollback/settle(_:cause:action:detail:actor:generation:now:)`` changes some of them.
-    case adjusted
 }
 
 enum Schema {

@@ -1,23 +1,24 @@
 // The files of a store, and the lock against a second process.
 
 import SQLiteKit
+import StoreBase
 import StorePort
 
 /// The paths of the files of one store.
 struct StoreFiles: Sendable {
     let directory: String
 
-    init(_ directory: String) {
-        var path = Substring(directory)
-        while path.count > 1, path.last == "/" { path.removeLast() }
-        self.directory = String(path)
-    }
+    init(_ directory: String) { self.directory = FileSystem.withoutSlash(directory) }
 
     var store: String { directory + "/pawl.sqlite" }
     /// A store that is being made. It has never been used.
     var unfinishedStore: String { directory + "/pawl.sqlite.new" }
     /// A store that is being restored from a backup.
     var unfinishedRestore: String { directory + "/restore.partial" }
+    /// A store that was moved into a database; see MovingStore.swift.
+    var moved: String { directory + "/pawl.sqlite.moved" }
+    /// A store that was copied from a database, whole, before that was marked.
+    var copied: String { directory + "/pawl.sqlite.copied" }
     var lock: String { directory + "/pawl.lock" }
     var generation: String { directory + "/generation" }
     var deliveryJournal: String { directory + "/deliveries.journal" }

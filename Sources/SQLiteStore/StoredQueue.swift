@@ -4,6 +4,7 @@
 import GRDB
 import RequestQueue
 import SQLiteQueue
+import StoreBase
 import StorePort
 
 /// The queue's tables in a store.

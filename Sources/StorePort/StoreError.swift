@@ -19,6 +19,8 @@ package enum StoreError: Error, Equatable, Sendable {
     case unusableKey(String)
     /// The store was replaced by an older state of it.
     case rolledBack(String)
+    /// The store was moved into another kind of store, and what is left here is an old copy.
+    case moved(String)
     /// A newer version of the program has written it.
     case tooNew(found: Int, known: Int)
     /// It could not be written.
@@ -42,6 +44,7 @@ package enum StoreError: Error, Equatable, Sendable {
         case .wrongKey: "store-wrong-key"
         case .unusableKey: "store-unusable-key"
         case .rolledBack: "store-rolled-back"
+        case .moved: "store-moved"
         case .tooNew: "store-too-new"
         case .unavailable: "store-unavailable"
         case .unknown: "store-outcome-unknown"
@@ -53,7 +56,8 @@ package enum StoreError: Error, Equatable, Sendable {
     package var message: String {
         switch self {
         case .locked(let text), .missing(let text), .corrupt(let text), .altered(let text), .wrongKey(let text),
-            .unusableKey(let text), .rolledBack(let text), .unavailable(let text), .unknown(let text):
+            .unusableKey(let text), .rolledBack(let text), .moved(let text), .unavailable(let text),
+            .unknown(let text):
             text
         case .tooNew(let found, let known):
             """

@@ -8,6 +8,7 @@ import JSONGateway
 import NIOCore
 import Protection
 import SQLiteStore
+import StoreBase
 import StorePort
 import Vault
 

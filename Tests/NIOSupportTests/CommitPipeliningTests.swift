@@ -13,6 +13,7 @@ import PeerKit
 import Protection
 import RequestQueue
 import SQLiteStore
+import StoreBase
 import StoreConformance
 import StorePort
 import Synchronization

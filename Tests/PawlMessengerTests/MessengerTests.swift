@@ -3,6 +3,7 @@ import Foundation
 import PawlMessenger
 import PeerKit
 import SQLiteStore
+import StoreBase
 import TestKit
 import Testing
 

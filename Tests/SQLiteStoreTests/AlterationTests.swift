@@ -7,6 +7,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 /// Rows that another program has written, without the storage key.
 @Suite struct AlterationTests {

@@ -7,6 +7,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 @Suite struct DurabilityTests {
     private let scratch = Scratch()

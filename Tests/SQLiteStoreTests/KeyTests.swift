@@ -3,6 +3,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 @Suite struct KeyTests {
     private let scratch = Scratch()

@@ -8,6 +8,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 /// A directory that goes when the test ends.
 final class Scratch: Sendable {

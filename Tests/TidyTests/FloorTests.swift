@@ -37,7 +37,7 @@ import Testing
         [
             "CGStreamer", "CWebRTC", "HTTPServer", "IRCServer", "NIOSupport", "PostgresStore",
             "RequestQueueAsyncHTTP", "RequestQueueClient", "RequestQueueURLSession", "SQLiteKit", "SQLiteQueue",
-            "SQLiteStore", "TransportsClient", "TransportsCore", "TransportsService",
+            "SQLiteStore", "StoreBase", "TransportsClient", "TransportsCore", "TransportsService",
         ],
         [
             "MappingFile", "PawlConfiguration", "PawlMessenger", "PawlMessengerIRC", "PawlMessengerWebSocket",

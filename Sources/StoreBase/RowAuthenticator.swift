@@ -5,10 +5,7 @@
 
 import Crypto
 import Envelope
-import Foundation
-import GRDB
 import Protection
-import SQLiteKit
 package import StorePort
 
 /// Makes and checks the authentication codes of rows.
@@ -21,7 +18,7 @@ package import StorePort
 ///     text or bytes: 2 (1 B) | length (4 B, big-endian) | bytes
 package struct RowAuthenticator: Sendable {
     /// In bytes.
-    static let length = 16
+    package static let length = 16
     private static let purpose = Array("pawl row authentication 1".utf8)
 
     private let key: SymmetricKey
@@ -54,10 +51,10 @@ package struct AuthenticatedRow {
     fileprivate var bytes: [UInt8] = []
 
     /// - Parameter capacity: about the length of all columns, in bytes.
-    private init(_ table: StoreTable, _ name: String? = nil, capacity: Int) {
-        self.name = name ?? table.rawValue
+    private init(_ table: String, _ name: String? = nil, capacity: Int) {
+        self.name = name ?? table
         bytes.reserveCapacity(capacity + 64)
-        append(table.rawValue)
+        append(table)
     }
 
     private mutating func append(_ number: Int64) {
@@ -78,13 +75,13 @@ package struct AuthenticatedRow {
     }
 
     package init(policy account: String, _ policy: Int64) {
-        self.init(.policy, capacity: account.utf8.count)
+        self.init("policy", capacity: account.utf8.count)
         append(account)
         append(policy)
     }
 
     package init(_ row: DeviceRow) {
-        self.init(.device, capacity: row.account.text.utf8.count + row.sealedIdentity.count)
+        self.init("device", capacity: row.account.text.utf8.count + row.sealedIdentity.count)
         append(Int64(bitPattern: row.id.value))
         append(row.account.text)
         append(row.sealedIdentity)
@@ -95,7 +92,7 @@ package struct AuthenticatedRow {
     ///   - first: the accounts in the order of the row, which in earlier versions was another.
     ///   - names: the names of the other end, as the two accounts know it.
     package init(conversation first: String, _ second: String, latch: Int64, since: Int64, names: (String, String)) {
-        self.init(.conversation, capacity: first.utf8.count + second.utf8.count)
+        self.init("conversation", capacity: first.utf8.count + second.utf8.count)
         append(first)
         append(second)
         append(latch)
@@ -107,40 +104,11 @@ package struct AuthenticatedRow {
     package init(_ row: RecordRow) { self.init(record: Int64(row.kind.rawValue), row.name, row.value) }
 
     /// - Parameter kind: also one that this program does not know.
-    fileprivate init(record kind: Int64, _ name: String, _ value: [UInt8]) {
+    package init(record kind: Int64, _ name: String, _ value: [UInt8]) {
         let words = RecordKind(rawValue: Int(clamping: kind)).map { "\($0)" } ?? "\(kind)"
-        self.init(.record, "record (\(words))", capacity: name.utf8.count + value.count)
+        self.init("record", "record (\(words))", capacity: name.utf8.count + value.count)
         append(kind)
         append(name)
         append(value)
-    }
-}
-
-// MARK: Upgrade
-
-extension RowAuthenticator {
-    /// `row_code(table, columns...)`, for the upgrade of a store whose rows have no codes. Texts are passed as blobs, so
-    /// that their bytes are those of the file.
-    var function: DatabaseFunction {
-        DatabaseFunction("row_code", argumentCount: nil, pure: true) { values in
-            func text(_ index: Int) -> String { String(decoding: bytes(index), as: UTF8.self) }
-            func bytes(_ index: Int) -> [UInt8] { Data.fromDatabaseValue(values[index]).map { Array($0) } ?? [] }
-            func number(_ index: Int) -> Int64 { Int64.fromDatabaseValue(values[index]) ?? 0 }
-            let row: AuthenticatedRow? =
-                switch values.first.flatMap({ String.fromDatabaseValue($0) }) {
-                case "policy": AuthenticatedRow(policy: text(1), number(2))
-                case "device":
-                    AuthenticatedRow(
-                        DeviceRow(
-                            id: DeviceID(UInt64(bitPattern: number(1))), account: AccountID(text: text(2)),
-                            sealedIdentity: bytes(3), createdAt: number(4)))
-                case "conversation":
-                    AuthenticatedRow(
-                        conversation: text(1), text(2), latch: number(3), since: number(4), names: (text(5), text(6)))
-                case "record": AuthenticatedRow(record: number(1), text(2), bytes(3))
-                default: nil
-                }
-            return row.map { Data(code($0)) }
-        }
     }
 }

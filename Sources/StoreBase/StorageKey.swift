@@ -7,12 +7,6 @@ import Foundation
 package final class StorageKey: Sendable, CustomStringConvertible, CustomReflectable {
     /// In bytes.
     package static let length = 32
-    /// The store keeps a MAC of a text under the key. It distinguishes a wrong key from a damaged store, and a store whose
-    /// rows have authentication codes from an earlier one.
-    private static func checkText(schema: Int) -> [UInt8] {
-        Array("pawl storage key check \(schema < Schema.authenticated ? 1 : 2)".utf8)
-    }
-
     private let secret: SecretBytes
 
     /// Copies the bytes; the caller wipes its own.
@@ -43,15 +37,15 @@ package final class StorageKey: Sendable, CustomStringConvertible, CustomReflect
         withBytes { own in other.withBytes { zip(own, $0).reduce(0) { $0 | ($1.0 ^ $1.1) } == 0 } }
     }
 
-    /// The key-check value of a store with a schema: HMAC-SHA-256 of a constant. 32 bytes.
-    func check(schema: Int) -> [UInt8] {
-        let text = Self.checkText(schema: schema)
-        return withBytes { Array(HMAC<SHA256>.authenticationCode(for: text, using: SymmetricKey(data: $0))) }
+    /// The key-check value of a store: HMAC-SHA-256 of a constant of its kind under the key. 32 bytes.
+    ///
+    /// A store keeps it to distinguish a wrong key from damage.
+    package func check(_ text: [UInt8]) -> [UInt8] {
+        withBytes { Array(HMAC<SHA256>.authenticationCode(for: text, using: SymmetricKey(data: $0))) }
     }
 
-    func matches(check: [UInt8], schema: Int) -> Bool {
-        let text = Self.checkText(schema: schema)
-        return withBytes {
+    package func matches(check: [UInt8], _ text: [UInt8]) -> Bool {
+        withBytes {
             HMAC<SHA256>.isValidAuthenticationCode(check, authenticating: text, using: SymmetricKey(data: $0))
         }
     }
@@ -65,10 +59,10 @@ extension StorageKey: Equatable {
 }
 
 /// Bytes of a key on the heap, which never move.
-final class SecretBytes: @unchecked Sendable {
+package final class SecretBytes: @unchecked Sendable {
     private let buffer: UnsafeMutableRawBufferPointer
 
-    init(_ bytes: some Collection<UInt8>) {
+    package init(_ bytes: some Collection<UInt8>) {
         buffer = .allocate(byteCount: bytes.count, alignment: 16)
         buffer.copyBytes(from: bytes)
     }
@@ -78,9 +72,9 @@ final class SecretBytes: @unchecked Sendable {
         buffer.deallocate()
     }
 
-    func copy() -> [UInt8] { Array(buffer) }
+    package func copy() -> [UInt8] { Array(buffer) }
 
-    static func wipe(_ bytes: inout [UInt8]) { bytes.withUnsafeMutableBytes(wipe) }
+    package static func wipe(_ bytes: inout [UInt8]) { bytes.withUnsafeMutableBytes(wipe) }
 
     /// Writes zeros that the optimizer does not remove.
     static func wipe(_ buffer: UnsafeMutableRawBufferPointer) {

@@ -1,4 +1,4 @@
-// Every limit of the driver has a name and a reason.
+// Every limit of the drivers has a name and a reason.
 
 /// The limits of a store.
 package struct StoreLimits: Equatable, Sendable {
@@ -16,18 +16,18 @@ package struct StoreLimits: Equatable, Sendable {
     package var checkedWhole: Int
 
     /// Ours: readers beside the writer, for two reports and a backup.
-    static let readers = 3
+    package static let readers = 3
     /// Ours: pages that the write-ahead log collects before they move into the store, 16 MiB. Sessions are overwritten
     /// often, so the more it collects, the fewer pages move.
-    static let checkpointPages = 4096
+    package static let checkpointPages = 4096
     /// Ours: the divisor of a limit that gives the rows evicted at a time, so that not each new row evicts one.
-    static let evictedShare = 16
+    package static let evictedShare = 16
     /// Ours: ids that are skipped when an older state of the store is accepted, because the ids after it may be in use
     /// elsewhere.
-    static let idGap: UInt64 = 1 << 32
+    package static let idGap: UInt64 = 1 << 32
     /// Ours: upper bound of ids and of the count of openings, so that adding to them cannot overflow. A larger value in
     /// a file is damage.
-    static let highestNumber = UInt64(Int64.max) / 2
+    package static let highestNumber = UInt64(Int64.max) / 2
 
     package init(
         evidence: Int = .max, observations: Int = 20_000, writerCache: Int = 16 << 20, readerCache: Int = 2 << 20,

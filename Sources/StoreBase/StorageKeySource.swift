@@ -17,7 +17,7 @@ extension StorageKey {
 
         /// `storage.key` in the directory of the store.
         package static func standard(directory: String) -> Source {
-            .file(StoreFiles(directory).directory + "/storage.key")
+            .file(FileSystem.withoutSlash(directory) + "/storage.key")
         }
 
         /// Whether there is a key, valid or not.
