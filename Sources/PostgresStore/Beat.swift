@@ -77,7 +77,7 @@ final class Beat: Sendable {
 }
 
 /// A request to stop, and its confirmation.
-private final class Stop: @unchecked Sendable {
+final class Stop: @unchecked Sendable {
     // `@unchecked`: the condition guards both values.
 
     /// Ours: how long a stop waits for its confirmation, in seconds. The database may be away.

@@ -4,7 +4,7 @@
 import Envelope
 import Protection
 import RequestQueue
-import SQLiteStore
+import StoreBase
 import StorePort
 
 /// The statement of a commit, and its parameters.
@@ -13,6 +13,10 @@ struct CommitStatement {
     struct Committer {
         let gateway: Int64
         let epochs: [ShardEpoch]
+        /// The number of the last commit of each of these shards.
+        let commits: [Int64]
+        /// The number of the gateway's last commit that touched no shard.
+        let unsharded: Int64
     }
 
     private(set) var parameters: [Parameter] = []
@@ -84,21 +88,22 @@ struct CommitStatement {
     // MARK: Fence
 
     /// The epochs of the shards, whose rows stay locked until the end, in their order. A commit that touches no shard is
-    /// fenced by the row of its gateway.
+    /// fenced by the row of its gateway. The numbers of the last commits have to be those that this process knows: a database
+    /// that was rolled back has lower ones.
     private mutating func fence(_ batch: Batch, _ committer: Committer) {
         if !batch.highest.isEmpty { isEmpty = false }
         guard !committer.epochs.isEmpty else {
             return add(
-                "numbered", "UPDATE pawl.gateway SET commits = commits + 1 WHERE id = % RETURNING id",
-                [.number(committer.gateway)], countsRows: 1)
+                "numbered", "UPDATE pawl.gateway SET commits = commits + 1 WHERE id = % AND commits = % RETURNING id",
+                [.number(committer.gateway), .number(committer.unsharded)], countsRows: 1)
         }
         let ids = committer.epochs.map { Int64($0.shard.number) }
         add(
             "locked",
             """
-            SELECT s.id FROM pawl.shard AS s JOIN unnest(%, %) AS n(id, epoch) ON s.id = n.id AND s.epoch = n.epoch
-            ORDER BY s.id FOR UPDATE OF s
-            """, [.numbers(ids), .numbers(committer.epochs.map(\.epoch))])
+            SELECT s.id FROM pawl.shard AS s JOIN unnest(%, %, %) AS n(id, epoch, commits)
+            ON s.id = n.id AND s.epoch = n.epoch AND s.commits = n.commits ORDER BY s.id FOR UPDATE OF s
+            """, [.numbers(ids), .numbers(committer.epochs.map(\.epoch)), .numbers(committer.commits)])
         let highest = committer.epochs.map { batch.highest[$0.shard] ?? Batch.Highest() }
         add(
             "numbered",

@@ -9,6 +9,8 @@ import StorePort
 enum StatementFailure: Error {
     /// Nothing was sent: there is no connection.
     case unreachable(String)
+    /// A check of ours stands against it: the server knows less than this gateway, or a row is not what it should be.
+    case own(StoreError)
     /// The server refused the statement, and nothing of it has happened.
     case refused(SQLState, String)
     /// It is unknown whether the statement has happened.
@@ -43,6 +45,8 @@ final class Connection: @unchecked Sendable {
     private let pointer: OpaquePointer
     private let notices = Notices()
     private var prepared: [String: String] = [:]
+    /// Whether statements belong to one transaction, between ``begin(timeout:)`` and ``end(_:timeout:)``.
+    private var isInTransaction = false
     /// Ours: prepared statements of a connection; others are sent whole each time.
     private static let preparedLimit = 128
 
@@ -156,6 +160,21 @@ final class Connection: @unchecked Sendable {
         _ = try result(Deadline(timeout))
     }
 
+    /// Begins a transaction of several statements. Only a copy of a whole store is one; a commit is one statement.
+    ///
+    /// - Parameter isSnapshot: whether all its reads see one moment.
+    func begin(isSnapshot: Bool = false, timeout: Int) throws(StatementFailure) {
+        try noticeEnd()
+        isInTransaction = true
+        try runAll(isSnapshot ? "BEGIN ISOLATION LEVEL REPEATABLE READ" : "BEGIN", timeout: timeout)
+    }
+
+    /// Commits a transaction, or rolls it back.
+    func end(commits: Bool, timeout: Int) throws(StatementFailure) {
+        isInTransaction = false
+        _ = try run(commits ? "COMMIT" : "ROLLBACK", [], isPrepared: false, isCommit: commits, timeout: timeout)
+    }
+
     /// Notices a connection that the server has closed, before anything is sent over it.
     private func noticeEnd() throws(StatementFailure) {
         guard isOpen else { throw .unreachable("the connection was closed") }
@@ -225,7 +244,9 @@ final class Connection: @unchecked Sendable {
                 refusal = refusal ?? failure
             }
         }
-        guard isOpen, PQtransactionStatus(pointer) == PQTRANS_IDLE else { throw .lost(failureText) }
+        let status = PQtransactionStatus(pointer)
+        let isReady = isInTransaction ? status == PQTRANS_INTRANS || status == PQTRANS_INERROR : status == PQTRANS_IDLE
+        guard isOpen, isReady else { throw .lost(failureText) }
         if let (state, text) = refusal { throw .refused(state, text) }
         guard let rows else { throw .lost("the database gave no result") }
         return rows

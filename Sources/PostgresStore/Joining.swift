@@ -2,7 +2,7 @@
 
 import Foundation
 import SQLiteKit
-import SQLiteStore
+import StoreBase
 import StorePort
 
 /// A database that has passed the checks, and whose shards are not taken yet.
@@ -18,21 +18,32 @@ struct Joining {
     let key: StorageKey
     let directory: String
     let lock: FileLock
+    let witness: Witness
     /// A new one at each start, never a name: names come again.
     let gateway = Int64.random(in: 1...Int64.max)
 
+    /// - Parameter acceptsRollback: for the command that does: whether a database that knows less than the witness is opened.
     /// - Throws: ``StoreError``, with the remedy.
-    init(_ address: StoreAddress, directory: String, key source: StorageKey.Source) throws(StoreError) {
+    init(
+        _ address: StoreAddress, directory: String, key source: StorageKey.Source, acceptsRollback: Bool = false
+    ) throws(StoreError) {
         self.directory = directory
         let store = directory + "/pawl.sqlite"
         guard access(store, F_OK) != 0 else { throw .otherStore(store) }
         try Disk<StoreError>.makeDirectory(directory)
         lock = try FileLock(directory + "/pawl.lock") { StoreError.directoryInUse(directory, by: $0) }
+        if acceptsRollback { try Witness.removeUnreadable(directory) }
+        let witness = try Witness(directory: directory)
+        self.witness = witness
         let name = Self.name(of: gateway)
+        // After each reconnect too: the next server may be a standby that was behind.
+        let check = { @Sendable (connection: Connection) throws(StoreError) in
+            try PostgresStore.demandSafe(connection)
+            if !acceptsRollback { try witness.demand(connection) }
+        }
         (writer, reader, control) = (
-            Link(address, name: name, check: PostgresStore.demandSafe),
-            Link(address, name: name, check: PostgresStore.demandSafe),
-            Link(address, name: name, check: PostgresStore.demandSafe)
+            Link(address, name: name, check: check), Link(address, name: name, check: check),
+            Link(address, name: name, check: check)
         )
         key = try Self.key(source, control)
     }
@@ -50,6 +61,7 @@ struct Joining {
             guard KeyCheck.matches(check, key) else { throw .otherKeyOfDatabase() }
             return key
         }
+        guard try !wasMoved(control) else { throw .movedToFile() }
         if case .file(let path) = source {
             guard !source.isPresent else { throw .keyWithoutDatabase(path) }
             // The key first: tables without their key are refused, and a key alone can be moved away.
@@ -67,8 +79,16 @@ struct Joining {
         return key
     }
 
+    /// Whether the database has held a store that was moved into a file, and holds none now.
+    static func wasMoved(_ control: Link) throws(StoreError) -> Bool {
+        guard try keyCheck(control) == nil else { return false }
+        return try control.read(
+            "SELECT count(*)::int8 FROM information_schema.schemata WHERE schema_name LIKE '\(Schema.movedPrefix)%'"
+        ) { rows in rows.count == 1 && rows.number(0, 0) > 0 }
+    }
+
     /// The key-check value of the database; nil if it has no tables of ours.
-    private static func keyCheck(_ control: Link) throws(StoreError) -> [UInt8]? {
+    static func keyCheck(_ control: Link) throws(StoreError) -> [UInt8]? {
         let hasTables = try control.read(
             """
             SELECT count(*)::int8 FROM information_schema.tables WHERE table_schema = 'pawl' AND table_name = 'cluster'

@@ -54,11 +54,12 @@ final class Link: Sendable {
                 } catch {
                     switch error {
                     case .lost, .unreachable, .refused(.readOnly, _): state.connection = nil
-                    case .refused: break
+                    case .refused, .own: break
                     }
                     return .failure(error)
                 }
             } catch {
+                if case .rolledBack = error { return .failure(.own(error)) }
                 return .failure(.unreachable(error.message))
             }
         }
@@ -104,6 +105,7 @@ extension StoreError {
     /// The failure of a statement whose outcome does not matter, or is known.
     init(_ failure: StatementFailure) {
         switch failure {
+        case .own(let error): self = error
         case .unreachable(let text), .lost(let text):
             self = .unavailable("The connection to the database was lost: \(text).")
         case .refused(let state, let text):

@@ -1,7 +1,7 @@
 // The hot path: batches of changes, one statement each.
 
 import SQLiteKit
-import SQLiteStore
+import StoreBase
 package import StorePort
 import Synchronization
 
@@ -38,7 +38,7 @@ extension PostgresStore {
         let failures = groups.map { group in
             group.unnamedShard(in: sharding, named: named).map { StoreError.epochLost($0) } ?? misplaced(group)
         }
-        let committer = CommitStatement.Committer(gateway: state.gateway, epochs: epochs)
+        let committer = state.committer(epochs)
         let needs = BatchNeeds(zip(groups, failures).filter { $1 == nil }.map(\.0))
         var reads = try needs.isEmpty ? BatchReads() : BatchReads(needs, writer)
         // Fences are only read if one was refused.
@@ -53,10 +53,13 @@ extension PostgresStore {
             switch try run(statement, committer, &state) {
             case .committed:
                 state.counters = batch.counters
-                state.count(committer)
+                state.count(committer, witness)
                 evict(after: batch, &state)
                 return outcomes
             case .refused:
+                // A server behind a pooler may have changed without a reconnect here.
+                let witness = witness
+                try writer.use { connection throws(StoreError) in try witness.demand(connection) }
                 if let lost = try lostShard(of: epochs) { throw .epochLost(lost) }
                 try demandOwnership(state)
                 guard reads.fences == nil else {
@@ -88,7 +91,7 @@ extension PostgresStore {
                     switch failure {
                     case .refused(let code, _): code.isTransient && failed < Self.attempts
                     case .unreachable: failed < 2
-                    case .lost: false
+                    case .lost, .own: false
                     }
                 guard isRepeated else { throw StoreError(failure) }
             }

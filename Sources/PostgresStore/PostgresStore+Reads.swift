@@ -3,7 +3,7 @@
 package import Envelope
 package import Protection
 package import RequestQueue
-import SQLiteStore
+import StoreBase
 package import StorePort
 import Synchronization
 

@@ -9,12 +9,12 @@
 //
 //     DIR/storage.key            the storage key, unless it is kept elsewhere
 //     DIR/deliveries.journal     see DeliveryJournal.swift of SQLiteStore
+//     DIR/database.witness       what the database has acknowledged; see Witness.swift
 //     DIR/pawl.lock              held while a process uses the directory
 
-import Crypto
 import Foundation
 package import SQLiteKit
-package import SQLiteStore
+package import StoreBase
 package import StorePort
 import Synchronization
 
@@ -35,9 +35,23 @@ package final class PostgresStore: Store {
         var doubt: PostgresStore.Doubt?
 
         /// Counts a commit.
-        mutating func count(_ committer: CommitStatement.Committer) {
-            if committer.epochs.isEmpty { unshardedCommits += 1 }
-            for epoch in committer.epochs { commits[epoch.shard, default: 0] += 1 }
+        mutating func count(_ committer: CommitStatement.Committer, _ witness: Witness) {
+            if committer.epochs.isEmpty {
+                unshardedCommits += 1
+                witness.note(unshardedCommits, of: nil)
+            }
+            for epoch in committer.epochs {
+                let number = (commits[epoch.shard] ?? 0) + 1
+                commits[epoch.shard] = number
+                witness.note(number, of: epoch.shard)
+            }
+        }
+
+        /// Who commits changes of shards.
+        func committer(_ epochs: [ShardEpoch]) -> CommitStatement.Committer {
+            CommitStatement.Committer(
+                gateway: gateway, epochs: epochs, commits: epochs.map { commits[$0.shard] ?? 0 },
+                unsharded: unshardedCommits)
         }
     }
 
@@ -55,6 +69,7 @@ package final class PostgresStore: Store {
     let authenticator: RowAuthenticator
     let state: Mutex<State>
     let beat: Beat
+    let witness: Witness
     private let lock: FileLock
 
     /// Opens the store of a database; the first start makes its tables and the key.
@@ -68,17 +83,23 @@ package final class PostgresStore: Store {
     }
 
     init(_ joining: Joining, _ limits: StoreLimits) throws(StoreError) {
-        (key, directory, lock) = (joining.key, joining.directory, joining.lock)
+        (key, directory, lock, witness) = (joining.key, joining.directory, joining.lock, joining.witness)
         (writer, reader, self.limits) = (joining.writer, joining.reader, limits)
         authenticator = RowAuthenticator(joining.key)
-        state = Mutex(try joining.take())
+        let state = try joining.take()
+        witness.note(state)
+        self.state = Mutex(state)
         beat = Beat(joining.control, gateway: joining.gateway)
+        witness.start()
     }
 
     deinit { leave() }
 
     /// Gives the shards back, so that the next gateway does not wait for a beat. Nothing can be committed afterwards.
-    package func leave() { beat.end() }
+    package func leave() {
+        beat.end()
+        witness.end()
+    }
 
     /// Commits a change without effect, to find out whether the database accepts it.
     package func probe() {
@@ -131,6 +152,7 @@ package final class PostgresStore: Store {
         }
         (state.gateway, state.epochs, state.commits) = (raised.gateway, raised.epochs, raised.commits)
         (state.unshardedCommits, state.doubt) = (raised.unsharded, nil)
+        witness.note(state)
         // Numbers that the commit may have used are not used again.
         state.counters = try Counters(over: writer)
         return isCommitted
@@ -164,17 +186,11 @@ package final class PostgresStore: Store {
     }
 }
 
-/// The key-check value of a database: HMAC-SHA-256 of a constant under the storage key. 32 bytes.
+/// The key-check value of a database.
 enum KeyCheck {
     private static let text = Array("pawl storage key check postgresql 1".utf8)
 
-    static func value(_ key: StorageKey) -> [UInt8] {
-        key.withBytes { Array(HMAC<SHA256>.authenticationCode(for: text, using: SymmetricKey(data: $0))) }
-    }
+    static func value(_ key: StorageKey) -> [UInt8] { key.check(text) }
 
-    static func matches(_ value: [UInt8], _ key: StorageKey) -> Bool {
-        key.withBytes {
-            HMAC<SHA256>.isValidAuthenticationCode(value, authenticating: text, using: SymmetricKey(data: $0))
-        }
-    }
+    static func matches(_ value: [UInt8], _ key: StorageKey) -> Bool { key.matches(check: value, text) }
 }

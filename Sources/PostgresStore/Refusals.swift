@@ -75,6 +75,27 @@ extension StoreError {
             """)
     }
 
+    static func movedToFile() -> StoreError {
+        .moved(
+            """
+            The store of this database was moved into a file, and its tables are an old copy in a schema \
+            \(Schema.movedPrefix)TIME. Remove store.url from the configuration of that gateway. To move the store back: \
+            pawl store copy --to URL
+            """)
+    }
+
+    static func databaseInUse() -> StoreError {
+        .unavailable(
+            """
+            The database holds a store already. Nothing was changed. Name a database without one: a copy never overwrites \
+            rows.
+            """)
+    }
+
+    static func nothingToAccept(_ directory: String) -> StoreError {
+        .unavailable("The database knows all that the gateway in \(directory) knows; there is nothing to accept.")
+    }
+
     static func unreadableRow(_ table: String) -> StoreError {
         .corrupt("A row of the table pawl.\(table) cannot be understood.")
     }

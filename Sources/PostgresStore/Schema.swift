@@ -12,6 +12,8 @@ enum Schema {
     /// Of the division into shards and ids; another one is another kind of database.
     static let format = 1
     static let shards = 256
+    /// The beginning of the name of a schema whose store was moved into a file.
+    static let movedPrefix = "pawl_moved_"
 
     /// Makes the tables. One command string is one transaction.
     ///

@@ -10,6 +10,8 @@ package struct StoreAddress: Sendable, Equatable {
     package let text: String
     /// Whether a pooler in transaction mode may stand between: then no statement is prepared by name.
     package let isPooled: Bool
+    /// For tests: whether a standby is connected to as well.
+    private var isAnyServer = false
 
     /// - Throws: ``StoreError/unavailable(_:)`` if it is no URI of libpq or names a password.
     package init(_ text: String, isPooled: Bool = false) throws(StoreError) {
@@ -37,13 +39,19 @@ package struct StoreAddress: Sendable, Equatable {
         (self.text, self.isPooled) = (text, isPooled)
     }
 
+    /// For tests.
+    init(_ text: String, isAnyServer: Bool) throws(StoreError) {
+        try self.init(text)
+        self.isAnyServer = isAnyServer
+    }
+
     /// The settings of a connection in order; libpq lets later ones replace earlier ones.
     func settings(name: String) -> [(String, String)] {
         [
             ("connect_timeout", "10"), ("keepalives_idle", "10"), ("keepalives_interval", "5"),
             ("keepalives_count", "3"), ("tcp_user_timeout", "30000"), ("dbname", text),
             ("application_name", name), ("client_encoding", "UTF8"), ("gssencmode", "disable"),
-            ("target_session_attrs", "read-write"),
+            ("target_session_attrs", isAnyServer ? "any" : "read-write"),
         ]
     }
 

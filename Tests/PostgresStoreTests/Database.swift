@@ -2,10 +2,11 @@ import Foundation
 import Glibc
 import PeerKit
 import StorePort
+import Synchronization
 import TestKit
 
 @testable import PostgresStore
-@testable import SQLiteStore
+@testable import StoreBase
 
 /// PostgreSQL as Debian builds it, with a data directory of its own, on loopback. It takes no root, so as root it runs as
 /// `nobody`.
@@ -30,10 +31,43 @@ final class Database: Sendable {
     let port: UInt16
     private let reservation: FreePort
     private let scratch: ScratchDirectory
-    private let server: ChildProcess
+    private let server = Mutex<ChildProcess?>(nil)
     private let key = StorageKey.random()
 
-    init() throws {
+    convenience init() throws {
+        try self.init { data, programs in
+            try Self.run(
+                programs + "/initdb", ["-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"])
+        }
+    }
+
+    /// With its write-ahead log in a directory elsewhere, in small segments.
+    convenience init(log: String) throws {
+        try self.init { data, programs in
+            try Self.run(
+                programs + "/initdb",
+                [
+                    "-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--no-locale", "-N", "-X", log,
+                    "--wal-segsize", "1",
+                ])
+        }
+    }
+
+    /// A copy of another server as it is now.
+    ///
+    /// - Parameter isStandby: whether it follows the other one, until it is promoted.
+    convenience init(copyOf other: Database, isStandby: Bool = false) throws {
+        try self.init { data, programs in
+            var words = [
+                "-D", data, "-h", "127.0.0.1", "-p", "\(other.port)", "-U", "pawl", "-X", "stream", "-c", "fast", "-N",
+            ]
+            if isStandby { words.append("-R") }
+            return try Self.run(programs + "/pg_basebackup", words)
+        }
+    }
+
+    /// - Parameter make: fills the data directory.
+    private init(_ make: (String, String) throws -> ChildProcess.Output) throws {
         guard let programs = Self.initdb else { throw PeerError("PostgreSQL is not installed") }
         reservation = try FreePort()
         port = reservation.number
@@ -41,28 +75,49 @@ final class Database: Sendable {
         let data = try scratch.directory("data")
         chmod(data, 0o700)
         if geteuid() == 0 { try scratch.give(to: "nobody") }
-        let made = try Self.run(
-            programs + "/initdb", ["-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"])
-        guard made.succeeded else { throw PeerError("initdb: \(made.stderr)") }
+        let made = try make(data, programs)
+        guard made.succeeded else { throw PeerError("no data directory: \(made.stderr)") }
+        try start()
+    }
+
+    deinit { stop() }
+
+    /// Starts it, and waits until it answers.
+    func start() throws {
+        guard let programs = Self.initdb else { throw PeerError("PostgreSQL is not installed") }
         let settings = [
             "port=\(port)", "listen_addresses=127.0.0.1", "unix_socket_directories=\(scratch.path)",
             "shared_buffers=16MB", "max_connections=40", "autovacuum=off",
         ]
-        let words = Self.words(programs + "/postgres", ["-D", data] + settings.flatMap { ["-c", $0] })
-        server = try ChildProcess(words[0], Array(words.dropFirst()), workingDirectory: scratch.path)
+        let words = Self.words(
+            programs + "/postgres", ["-D", scratch.file("data")] + settings.flatMap { ["-c", $0] })
+        let process = try ChildProcess(words[0], Array(words.dropFirst()), workingDirectory: scratch.path)
+        server.withLock { $0 = process }
         do {
-            try server.waitUntilListening(port)
-            try eventually("answers of PostgreSQL") { (try? execute("SELECT 1")) != nil }
+            try process.waitUntilListening(port)
+            try eventually("answers of PostgreSQL") { (try? number("SELECT 1::int8", anyServer: true)) == 1 }
         } catch {
-            server.kill(SIGQUIT)
+            stop()
             throw error
         }
     }
 
-    deinit {
-        // At once: the others would wait for their clients.
-        server.kill(SIGQUIT)
-        server.stop()
+    var isRunning: Bool { server.withLock { $0?.isRunning ?? false } }
+
+    /// Ends it at once, as `pg_ctl stop -m immediate` does: what is not on the disk is lost.
+    func stop() {
+        let process = server.withLock { server in
+            defer { server = nil }
+            return server
+        }
+        process?.kill(SIGQUIT)
+        _ = try? process?.waitForExit()
+    }
+
+    /// Makes a standby the primary.
+    func promote() throws {
+        _ = try number("SELECT CASE WHEN pg_promote(true, 60) THEN 1 ELSE 0 END::int8", anyServer: true)
+        try eventually("writes of the new primary") { (try? execute("SELECT 1")) != nil }
     }
 
     private static func words(_ program: String, _ arguments: [String]) -> [String] {
@@ -89,8 +144,11 @@ final class Database: Sendable {
     }
 
     /// The number that a statement returns.
-    func number(_ sql: String) throws -> Int64 {
-        let connection = try Connection(address(), name: "a test", timeout: 60_000)
+    ///
+    /// - Parameter anyServer: also from a standby.
+    func number(_ sql: String, anyServer: Bool = false) throws -> Int64 {
+        let connection = try Connection(
+            StoreAddress(url, isAnyServer: anyServer), name: "a test", timeout: 60_000)
         let rows = try connection.run(sql, [], isPrepared: false, timeout: 60_000)
         return rows.count == 0 ? 0 : rows.number(0, 0)
     }
@@ -103,6 +161,11 @@ final class Database: Sendable {
         try eventually("\(name) is \(value)") {
             try number("SELECT CASE WHEN current_setting('\(name)') = '\(value)' THEN 1 ELSE 0 END::int8") == 1
         }
+    }
+
+    /// The address of this server and of the one that takes its place.
+    func address(or other: Database) throws -> StoreAddress {
+        try StoreAddress("postgresql://pawl@127.0.0.1:\(port),127.0.0.1:\(other.port)/postgres")
     }
 
     /// Statements that make all tables as they were made.

@@ -7,7 +7,7 @@ import TestThreads
 import Testing
 
 @testable import PostgresStore
-@testable import SQLiteStore
+@testable import StoreBase
 
 /// One gateway, and what is refused.
 @Suite(.blocking, .enabled(if: Database.obstacle == nil, "no PostgreSQL can run here"))

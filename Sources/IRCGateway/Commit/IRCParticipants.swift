@@ -202,6 +202,17 @@ package struct IRCParticipants {
     }
 }
 
+extension IRCParticipants {
+    /// The shard that the id names, which is that of the conversation. The ids of a store that was not divided, and was moved
+    /// into one that is, name any shard: what they change is in two.
+    private func placement(of job: OpenJob, _ envelope: Envelope) -> Placement {
+        let sharding = vault.sharding
+        let named = sharding.shard(ofID: envelope.messageID.value)
+        guard let sender = vault.owner(of: envelope.sender) else { return .shard(named) }
+        return job.recipients.contains { sharding.shard(from: sender, to: $0) == named } ? .shard(named) : .several
+    }
+}
+
 extension IRCParticipants: VaultHolding, DirectoryHolding {
     package typealias Job = IRCJob
     package typealias Reply = IRCReply
@@ -213,8 +224,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         guard !sharding.isSingle else { return .shard(.only) }
         switch job {
         case .seal(let job): return .shard(sharding.shard(from: job.sender, to: job.recipient))
-        case .open(let job):
-            return (try? Envelope(job.envelope)).map { .shard(sharding.shard(ofID: $0.messageID.value)) } ?? .unsharded
+        case .open(let job): return (try? Envelope(job.envelope)).map { placement(of: job, $0) } ?? .unsharded
         case .acknowledged(let id, _), .failed(let id, _): return .shard(sharding.shard(ofID: id))
         case .reset(let conversation), .protect(let conversation, _):
             return .shard(sharding.shard(of: conversation))
