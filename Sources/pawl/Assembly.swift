@@ -15,6 +15,7 @@ import Reports
 import RequestQueue
 import SQLiteKit
 import SQLiteStore
+import StoreBase
 import StorePort
 
 /// Makes a gateway from a configuration.
@@ -58,6 +59,10 @@ enum Assembly {
                 logger.debug("the store did not take a batch: \(failure.message)")
                 tables.tally.giveBack(changes)
                 if case .epochLost = failure { stopTaken(logger, requestStop) }
+                if case .rolledBack(let text) = failure {
+                    logger.critical("\(text) This gateway ends.")
+                    requestStop()
+                }
             })
         let (roleParts, front, server) = try Self.front(role, parts)
         let group = parts.group

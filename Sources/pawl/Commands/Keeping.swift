@@ -3,8 +3,10 @@
 import ArgumentParser
 import Foundation
 import PawlConfiguration
+import PostgresStore
 import Protection
 import SQLiteStore
+import StoreBase
 import StorePort
 
 /// `pawl backup`
@@ -53,13 +55,16 @@ struct RestoreCommand: AsyncParsableCommand {
             not: their keys may have been used since, so the vault sets them up anew. Messages that were waiting are \
             given up, because they may have been sent since.
 
-            --accept-rollback does the same for a store that was copied back by other means.
+            --accept-rollback does the same for a store that was copied back by other means, and with --database for a \
+            database that was rolled back.
             """)
     @Argument(help: "The backup.") var file: String?
     @OptionGroup var place: StorePlace
     @Flag(help: "Move existing files in the directory aside first.") var force = false
     @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that is already in the directory.")
     var acceptRollback = false
+    @Option(help: "With --accept-rollback: the URI of the database of the store, if it is not a file.")
+    var database: String?
     @Flag(help: "Print JSON for scripts.") var json = false
 
     struct Report: Codable {
@@ -74,13 +79,20 @@ struct RestoreCommand: AsyncParsableCommand {
         guard (file != nil) != acceptRollback else {
             throw ValidationError("Name the backup, or use --accept-rollback for the state already in the directory.")
         }
+        guard database == nil || acceptRollback else {
+            throw ValidationError("A backup of a database is restored with the tools of the database.")
+        }
     }
 
     func run() async throws {
         let (data, key) = (place.data, place.key)
         let now = SystemClock.now().wall
         do {
-            if acceptRollback {
+            if acceptRollback, let database {
+                try DatabaseRollback.accept(
+                    StoreAddress(database), directory: data, key: key, actor: "operator", now: now)
+                try print(Report(data: data, acceptedRollback: true, movedAside: []))
+            } else if acceptRollback {
                 try Rollback.accept(directory: data, key: key, actor: "operator", now: now)
                 try print(Report(data: data, acceptedRollback: true, movedAside: []))
             } else if let file {
@@ -98,7 +110,8 @@ struct RestoreCommand: AsyncParsableCommand {
         for path in report.movedAside { Swift.print("moved aside: \(path)") }
         let what =
             report.acceptedRollback
-            ? "The older state in \(report.data) is accepted." : "The backup is in \(report.data)."
+            ? "The older state \(database == nil ? "in \(report.data)" : "of the database") is accepted."
+            : "The backup is in \(report.data)."
         Swift.print("\(what) Sessions are set up anew at the next message.")
     }
 }

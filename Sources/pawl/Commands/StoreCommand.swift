@@ -6,13 +6,14 @@ import Foundation
 import PawlConfiguration
 import Protection
 import SQLiteStore
+import StoreBase
 import StorePort
 
 /// `pawl store`
 struct StoreCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "store", abstract: "Show or change the settings of a store. The gateway must not run.",
-        subcommands: [Network.self])
+        commandName: "store", abstract: "Show or change the settings of a store, or move it. The gateway must not run.",
+        subcommands: [Network.self, StoreCopyCommand.self])
 
     /// `pawl store network`
     struct Network: AsyncParsableCommand {
