@@ -10,6 +10,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 /// The queue that an earlier version kept in a file of its own: it moves into the store, whole or not at all.
 @Suite struct QueueTakeoverTests {

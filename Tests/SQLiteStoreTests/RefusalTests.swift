@@ -7,6 +7,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 /// Each refusal says what to do, and leaves everything as it was.
 @Suite struct RefusalTests {

@@ -7,6 +7,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 @Suite struct RollbackTests {
     private let scratch = Scratch()

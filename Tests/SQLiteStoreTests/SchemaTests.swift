@@ -9,6 +9,7 @@ import StorePort
 import Testing
 
 @testable import SQLiteStore
+@testable import StoreBase
 
 @Suite struct SchemaTests {
     private let scratch = Scratch()
