@@ -225,12 +225,10 @@ let package = Package(
                 "SQLiteStore", "StoreBase", "StorePort", "Vault", crypto, cryptoExtras,
             ], exclude: ["MESSENGER.md"]),
         library("PawlMessengerIRC", ["Envelope", "IRCCodec", "PawlMessenger", deque, nioCore, nioPosix, nioSSL]),
-        library("PawlMessengerWebSocket", ["Envelope", "HTTPCodec", "PawlMessenger", nioCore, nioPosix, nioSSL]),
+        library("PawlMessengerWebSocket", ["HTTPCodec", "PawlMessenger", nioCore, nioPosix, nioSSL]),
         library(
             "PawlPeerToPeerTCP",
-            [
-                "HTTPCodec", "PawlMessenger", "PawlMessengerWebSocket", "PeerConnection", nioCore, nioPosix, nioSSL,
-            ]),
+            ["HTTPCodec", "PawlMessenger", "PawlMessengerWebSocket", "PeerConnection", nioCore, nioPosix]),
         library("PawlPeerToPeerWebRTC", ["CWebRTC", "PawlMessenger", "PeerConnection"]),
         library("PawlConfiguration", ["Envelope", "Protection", "Reports", "RequestQueue", configuration, yams]),
         library(
@@ -334,8 +332,8 @@ let package = Package(
         tests(
             "PeerToPeerTests",
             [
-                "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PawlPeerToPeerWebRTC", "PeerConnection",
-                "PeerKit", "TestKit", "TestThreads", nioCore, nioPosix,
+                "ChatBackend", "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PawlPeerToPeerWebRTC",
+                "PeerConnection", "PeerKit", "TestKit", "TestThreads", "pawl", nioCore, nioPosix,
             ],
             exclude: ["Peers", "README.md"]),
         tests("QRCodeTests", ["Devices", "DoubleRatchet", "PeerKit", "QRCode", "TestKit", "TestThreads"]),

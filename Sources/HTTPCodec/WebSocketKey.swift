@@ -7,10 +7,11 @@ import Envelope
 package enum WebSocketKey {
     private static let constant = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-    /// A new value of `Sec-WebSocket-Key`.
-    package static func random(using random: inout some RandomNumberGenerator) -> String {
-        padded((0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) })
-    }
+    /// Bytes of a key.
+    package static let size = 16
+
+    /// The value of `Sec-WebSocket-Key` for ``size`` random bytes.
+    package static func key(_ bytes: [UInt8]) -> String { padded(bytes) }
 
     /// The value of `Sec-WebSocket-Accept` for a key.
     package static func accept(_ key: String) -> String {

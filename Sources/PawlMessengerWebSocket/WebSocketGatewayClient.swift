@@ -33,8 +33,7 @@ public struct WebSocketGatewayClient: GatewaySocketClient {
     public func open(_ request: GatewaySocketRequest) async throws -> any GatewaySocket {
         let address = try GatewayAddress(request.url)
         var head = try address.request(address.path, upgrade: "websocket", request.credential)
-        var random = SystemRandomNumberGenerator()
-        let key = WebSocketKey.random(using: &random)
+        let key = WebSocketKey.key((0..<WebSocketKey.size).map { _ in .random(in: .min ... .max) })
         head.headers.add("Sec-WebSocket-Version", "13")
         head.headers.add("Sec-WebSocket-Key", key)
         let (socket, sent) = (WebSocket(limit: request.waitingLimit), head)

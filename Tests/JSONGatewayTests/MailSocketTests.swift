@@ -84,9 +84,11 @@ import Testing
 
     /// Bob sends a message to Alice.
     private func post(_ number: Int) {
-        let json =
-            #"{"id":"m\#(number)","recipients":[{"account":"alice","device":"\#(alice.name)","message":"AAAA"}]}"#
-        #expect(world.send("POST", "/_pawl/v1/messages", as: "t-bob", json)?.status == 200)
+        let recipient = MailJob.Recipient(account: .services("alice"), device: DeviceID(alice.id), content: [1])
+        let job = MailJob(
+            connection: ConnectionID(71), id: 1000, account: .services("bob"), device: DeviceID(bob.id),
+            request: .post(id: "m\(number)", [recipient], body: []))
+        #expect(!world.perform(.mail(job)).isEmpty)
     }
 
     /// The answer to a call that waits, which this world gives to nobody.
@@ -176,7 +178,7 @@ import Testing
         socket.acknowledge(1)
         #expect(socket.questions == asked + 1 && socket.closed == nil)
         post(2)
-        world.backend.tokens["t-alice"] = nil
+        world.backend.tokens["t-alice"] = "carol"
         world.now.monotonic += 6_000_000_000
         socket.take(Self.notice)
         #expect(socket.pages.count == 2 && socket.closed?.code == 1008)

@@ -10,11 +10,14 @@ enum TransportKind: String, CaseIterable, Sendable {
     case memory, memoryDelayed, memoryReply
     /// Real sockets.
     case tcpIPv6, tcpIPv4
+    /// Over a relay of a real gateway, in the mode that uses nothing else.
+    case relay
     #if WebRTC
         /// Data channels over loopback.
         case webrtc
     #endif
 
+    /// A factory for a device; of a relay, each has its own: see ``RelayLab``.
     func factory(_ network: SpoofP2PNetwork) -> any P2PTransportClientFactory {
         switch self {
         case .memory: SpoofP2PTransportClientFactory(network: network)
@@ -22,6 +25,7 @@ enum TransportKind: String, CaseIterable, Sendable {
         case .memoryReply: SpoofP2PTransportClientFactory(network: network, finish: .reply)
         case .tcpIPv6: IPv6TCPP2PTransportClientFactory(addresses: .listed(["::1"]))
         case .tcpIPv4: IPv6TCPP2PTransportClientFactory(addresses: .listed(["127.0.0.1"]))
+        case .relay: preconditionFailure("a relay needs a gateway")
         #if WebRTC
             case .webrtc: WebRTCP2PTransportClientFactory(addresses: .listed(["127.0.0.1"]))
         #endif
@@ -96,12 +100,15 @@ struct Person {
 
     static func register(
         _ name: Username, at server: SpoofServer, _ factories: [any P2PTransportClientFactory],
-        _ settings: P2PSettings = patient
+        _ settings: P2PSettings = patient, _ transport: (@Sendable (TransportCreationRequest) -> Void)? = nil
     ) async throws -> Person {
         let handler = P2PHandler()
         let messenger = try await CypherMessenger.registerMessenger(
             username: name, authenticationMethod: .password("hunter2"), appPassword: "open sesame",
-            usingTransport: { server.client(for: $0) }, p2pFactories: factories, p2pSettings: settings,
+            usingTransport: { request in
+                transport?(request)
+                return server.client(for: request)
+            }, p2pFactories: factories, p2pSettings: settings,
             database: .inMemory(), eventHandler: handler)
         return Person(messenger: messenger, handler: handler)
     }
@@ -121,13 +128,22 @@ struct Couple {
     let network: SpoofP2PNetwork
     let alice: Person
     let bob: Person
+    /// The gateway between both; nil for other transports.
+    private let relay: RelayLab?
 
     init(
         _ kind: TransportKind = .memory, alice aliceSettings: P2PSettings = patient,
         bob bobSettings: P2PSettings = patient, network: SpoofP2PNetwork = SpoofP2PNetwork()
     ) async throws {
+        guard kind == .relay else {
+            try await self.init(
+                [kind.factory(network)], [kind.factory(network)], aliceSettings, bobSettings, network: network)
+            return
+        }
+        let (server, lab) = (SpoofServer(), try await RelayLab())
         try await self.init(
-            [kind.factory(network)], [kind.factory(network)], aliceSettings, bobSettings, network: network)
+            server, try await lab.register("alice", at: server, aliceSettings).person,
+            try await lab.register("bob", at: server, bobSettings).person, network, lab)
     }
 
     init(
@@ -135,9 +151,17 @@ struct Couple {
         _ aliceSettings: P2PSettings = patient, _ bobSettings: P2PSettings = patient,
         network: SpoofP2PNetwork = SpoofP2PNetwork()
     ) async throws {
-        (server, self.network) = (SpoofServer(), network)
-        alice = try await Person.register("alice", at: server, aliceFactories, aliceSettings)
-        bob = try await Person.register("bob", at: server, bobFactories, bobSettings)
+        let server = SpoofServer()
+        try await self.init(
+            server, try await Person.register("alice", at: server, aliceFactories, aliceSettings),
+            try await Person.register("bob", at: server, bobFactories, bobSettings), network, nil)
+    }
+
+    private init(
+        _ server: SpoofServer, _ alice: Person, _ bob: Person, _ network: SpoofP2PNetwork, _ relay: RelayLab?
+    ) async throws {
+        (self.server, self.network, self.relay) = (server, network, relay)
+        (self.alice, self.bob) = (alice, bob)
         try await alice.chat("bob").sendText("hello")
         try await bob.waitForText(from: "alice")
         try await bob.chat("alice").sendText("hello")
@@ -185,17 +209,20 @@ final class FactoryPair: Sendable {
     /// The magic packets that were sent.
     let packets = Mutex<[(text: String, metadata: P2PMetadata)]>([])
 
-    private let device: DeviceId
+    /// The device of the other side, for each side.
+    private let devices: [DeviceId]
 
-    init(_ one: any P2PTransportClientFactory, _ other: any P2PTransportClientFactory) {
+    init(
+        _ one: any P2PTransportClientFactory, _ other: any P2PTransportClientFactory, devices: [DeviceId] = []
+    ) {
         factories = [one, other]
         guard let device = DeviceId("00000000000000ff") else { preconditionFailure("16 digits are an id") }
-        self.device = device
+        self.devices = devices.isEmpty ? [device, device] : devices
     }
 
     func handle(_ side: Int) -> P2PTransportFactoryHandle {
         let state = P2PFrameworkState(
-            username: side == 0 ? "bob" : "alice", deviceId: device,
+            username: side == 0 ? "bob" : "alice", deviceId: devices[side],
             transportLayerIdentifier: factories[side].transportLayerIdentifier)
         return P2PTransportFactoryHandle(state: state) { [weak self] text, metadata in
             guard let self else { return }

@@ -1,11 +1,24 @@
 import PawlMessenger
 import PawlPeerToPeerTCP
+import Synchronization
 import TestKit
 import Testing
 
 /// What every transport promises, in memory and over real sockets.
 @Suite struct TransportConformanceTests {
-    private func pair(_ kind: TransportKind) -> FactoryPair {
+    /// The gateway of a relay, which ends with the test.
+    private final class Keeper: Sendable {
+        let lab = Mutex<RelayLab?>(nil)
+    }
+
+    private let keeper = Keeper()
+
+    private func pair(_ kind: TransportKind) async throws -> FactoryPair {
+        guard kind != .relay else {
+            let lab = try await RelayLab()
+            keeper.lab.withLock { $0 = lab }
+            return try await lab.pair()
+        }
         let network = SpoofP2PNetwork()
         return FactoryPair(kind.factory(network), kind.factory(network))
     }

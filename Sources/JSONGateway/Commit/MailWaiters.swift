@@ -17,9 +17,8 @@ struct MailWaiters<Owner: Hashable & Sendable> {
 
     init(limit: Int) { self.limit = limit }
 
-    /// Adds a call, in the place of an earlier one of its connection.
     mutating func add(_ connection: ConnectionID, _ call: UInt32, for owner: Owner) {
-        let others = (waiters[owner] ?? []).filter { $0.connection != connection }.suffix(limit - 1)
+        let others = (waiters[owner] ?? []).suffix(limit - 1)
         waiters[owner] = others + [Waiter(connection: connection, call: call)]
     }
 

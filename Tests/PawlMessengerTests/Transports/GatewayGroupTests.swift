@@ -49,7 +49,7 @@ import Testing
     }
 
     @Test func aGroupWithFilesOutlivesGatewayAndProcesses() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let devices = try Devices(lab)
         let alice = try await devices.open("alice", of: "alice")
@@ -149,7 +149,7 @@ import Testing
 
     /// More changes of a group than the gateway had once kept blobs of an account.
     @Test func aGroupMayChangeOften() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let devices = try Devices(lab)
         let alice = try await devices.open("alice", of: "alice")

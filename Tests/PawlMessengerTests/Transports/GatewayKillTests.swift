@@ -45,7 +45,7 @@ import Testing
     }
 
     @Test func groupsAndFilesOutliveKills() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let port = lab.gateway.port
         try await blocking {

@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test func twoPeopleWithTwoDevicesEach() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         // A person with the client of before the upgrade uses the same gateway, with the same account.
         let port = lab.gateway.port
@@ -89,7 +89,7 @@ import Testing
     /// Messages wait at the gateway for a device that is away, over a restart and a crash of the gateway. Proofs of
     /// devices are forgotten then, and made again.
     @Test func messagesOutliveTheGateway() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let alice = try await App.register("alice", at: lab)
         let bob = try await App.register("bob", at: lab)
@@ -119,7 +119,7 @@ import Testing
 
     /// Something that comes is fetched at once, without a WebSocket and without polling.
     @Test func messagesComeAtOnce() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let alice = try await App.register("alice", at: lab)
         let bob = try await App.register("bob", at: lab)
@@ -136,7 +136,7 @@ import Testing
 
     /// A login that the backend has ended.
     @Test func aRefusedLoginIsMadeAgain() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let (good, url) = (try await lab.login("alice"), try lab.url)
         let messenger = try await CypherMessenger.registerMessenger(

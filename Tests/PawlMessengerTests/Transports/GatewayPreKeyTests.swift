@@ -40,7 +40,7 @@ import Testing
     }
 
     @Test func firstMessagesUsePrekeysThatAreReplenished() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let url = try lab.url
         let login = try await lab.login("bob")
@@ -67,7 +67,7 @@ import Testing
 
     /// Askers at the same time, while the gateway is killed again and again: no prekey goes to two of them.
     @Test func noPrekeyIsHandedOutTwice() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let bob = try await connect("bob", 1, at: lab)
         try await bob.client.publishOneTimePreKeys(Self.keys(100, of: bob.device))
@@ -103,7 +103,7 @@ import Testing
 
     /// A gateway that is set back to a backup has no prekey that was handed out after it, nor one from before.
     @Test func aRestoredGatewayHandsOutNoUsedPrekey() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let bob = try await connect("bob", 1, at: lab)
         let asker = try await connect("carol", 2, at: lab).client

@@ -76,7 +76,7 @@ import Testing
         let tap: WireTap
 
         init(_ settings: [String: String] = [:]) async throws {
-            lab = try await GatewayLab(settings: settings)
+            lab = try await GatewayLab.start(settings: settings)
             tap = try WireTap(backend: lab.gateway.port)
         }
 

@@ -25,7 +25,7 @@ import Testing
 
     /// Connections are cut in the middle of messages, and the gateway is killed: nothing is lost or overtaken.
     @Test func nothingIsLostWhenConnectionsAreCut() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let tap = try WireTap(backend: lab.gateway.port)
         defer { tap.stop() }
@@ -68,7 +68,7 @@ import Testing
                 throw WebSocketError.timedOut
             }
         }
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let (first, second) = (KeyedDevice("alice", 1), KeyedDevice("bob", 2))
         let alice = try await connect(first, try await lab.client(for: first.request()))
@@ -79,7 +79,7 @@ import Testing
 
     /// Messengers, with everything that they send over their transport.
     @Test func messengersTalkOverWebSockets() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         func register(_ name: Username) async throws -> App {
             let handler = RecordingHandler(adopts: true)

@@ -39,7 +39,7 @@ import Testing
         let receiver = try PushReceiver(usesTLS: usesTLS)
         try await receiver.start()
         defer { receiver.stop() }
-        let lab = try await GatewayLab(settings: receiver.settings)
+        let lab = try await GatewayLab.start(settings: receiver.settings)
         defer { lab.stop() }
         let (alice, bob) = try await people(lab)
         for number in 0..<20 { try await alice.chat("bob").sendText("number \(number), which is secret") }
@@ -64,7 +64,7 @@ import Testing
         let receiver = try PushReceiver()
         defer { receiver.stop() }
         let port = try FreePort()
-        let lab = try await GatewayLab(settings: receiver.settings, metrics: "127.0.0.1:\(port.number)")
+        let lab = try await GatewayLab.start(settings: receiver.settings, metrics: "127.0.0.1:\(port.number)")
         defer { lab.stop() }
         let (alice, bob) = try await people(lab)
         let carol = try await App.register("carol", at: lab)
@@ -93,7 +93,7 @@ import Testing
         try await receiver.start(410)
         defer { receiver.stop() }
         let port = try FreePort()
-        let lab = try await GatewayLab(settings: receiver.settings, metrics: "127.0.0.1:\(port.number)")
+        let lab = try await GatewayLab.start(settings: receiver.settings, metrics: "127.0.0.1:\(port.number)")
         defer { lab.stop() }
         let (alice, bob) = try await people(lab)
         #expect(try await metric("pawl_push_tokens", port) == "1")
@@ -116,7 +116,7 @@ import Testing
         let receiver = try PushReceiver()
         try await receiver.start()
         defer { receiver.stop() }
-        let lab = try await GatewayLab(settings: receiver.settings)
+        let lab = try await GatewayLab.start(settings: receiver.settings)
         defer { lab.stop() }
         let (alice, bob) = try await people(lab)
         try await alice.chat("bob").sendText("one")
@@ -130,7 +130,7 @@ import Testing
     }
 
     @Test func aGatewayWithoutAHookTakesNoToken() async throws {
-        let lab = try await GatewayLab()
+        let lab = try await GatewayLab.start()
         defer { lab.stop() }
         let bob = try await App.register("bob", at: lab)
         try await eventuallyAsync("it is refused") {

@@ -2,6 +2,7 @@ import Devices
 import Foundation
 import PawlMessenger
 import PawlMessengerWebSocket
+import PeerKit
 import TestKit
 import Testing
 
@@ -17,7 +18,7 @@ enum ServerKind: String, CaseIterable, Sendable {
             let server = SpoofServer()
             return ServerUnderTest(makeClient: { server.client(for: $0) }, stop: {})
         case .gateway, .gatewaySocket:
-            let lab = try await GatewayLab()
+            let lab = try await GatewayLab.start()
             let sockets = self == .gatewaySocket ? WebSocketGatewayClient() : nil
             return ServerUnderTest(
                 makeClient: { try await lab.client(for: $0, sockets: sockets) }, stop: { lab.stop() })
