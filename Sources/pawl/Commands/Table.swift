@@ -51,9 +51,9 @@ enum StatusText {
 
     /// The policy, the backend, people and conversations, a line each.
     static func situation(_ report: StatusReport) -> [String] {
-        [
-            "policy         \(report.policy) (\(report.policySource))"
-                + (report.accountPolicies > 0 ? ", \(report.accountPolicies) accounts have their own" : ""),
+        let own = counted(report.accountPolicies, "account or room has its own", "accounts and rooms have their own")
+        return [
+            "policy         \(report.policy) (\(report.policySource))" + (report.accountPolicies > 0 ? ", \(own)" : ""),
             "backend        \(report.upstream)",
             report.accounts.behind.map {
                 "connections    \(report.connections) now; \($0) accounts are behind this gateway"
@@ -99,15 +99,21 @@ enum StatusText {
             + Table.text(["WHAT", "NAME", "MESSAGES"], rows)
     }
 
+    private static func counted(_ count: Int, _ one: String, _ many: String) -> String {
+        "\(count) \(count == 1 ? one : many)"
+    }
+
     /// Joins at most twenty names.
     private static func shortened(_ names: [String]) -> String {
         names.prefix(20).joined(separator: ", ") + (names.count > 20 ? " and \(names.count - 20) more" : "")
     }
 
     static func text(_ report: SimulationReport) -> String {
+        let people = counted(report.people.count, "person", "people")
+        let outsiders = counted(report.outsiders.count, "outsider", "outsiders")
         var lines = [
             "\(report.policy): would have refused \(report.refusedMessages) of \(report.messages) messages and requests "
-                + "observed, of \(report.people.count) people, to \(report.outsiders.count) outsiders."
+                + "observed, of \(people), to \(outsiders)."
         ]
         if !report.refused.isEmpty {
             lines.append(
@@ -135,9 +141,8 @@ enum StatusText {
                     report.blinded.prefix(100).map { [$0.name, shortened($0.conversations)] }))
         }
         if !report.neverObserved.isEmpty {
-            lines.append(
-                "Nothing was observed of \(report.neverObserved.count) known people: " + shortened(report.neverObserved)
-            )
+            let known = counted(report.neverObserved.count, "known person", "known people")
+            lines.append("Nothing was observed of \(known): " + shortened(report.neverObserved))
         }
         return lines.joined(separator: "\n")
     }
