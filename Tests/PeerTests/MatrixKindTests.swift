@@ -122,7 +122,7 @@ import Testing
             #expect(one.contains(Word.widget) && !one.contains("pawl.envelope"), "\(one)")
         }
         #expect(try reader.request("GET", "\(path)/state/org.example.widget/gone").json == [:])
-        let member = try reader.request("GET", "\(path)/state/m.room.member/\(Self.segment(carol.id))")
+        let member = try reader.request("GET", "\(path)/state/m.room.member/\(Self.segment(carol.user))")
         #expect(member.json["membership"] == "join")
         #expect(try reader.request("GET", "\(path)/event/\(Self.segment(note))").text.contains(Word.note))
         #expect(try reader.request("GET", "\(path)/event/\(Self.segment(reaction))").text.contains(Word.reaction))
