@@ -155,3 +155,7 @@ package enum OwnershipAction<Job: Sendable, Reply: Sendable>: Sendable {
     /// End: another process must begin under a new id.
     case end
 }
+
+extension SentJob: Equatable where Job: Equatable {}
+extension JobOutcome: Equatable where Reply: Equatable {}
+extension SentReply: Equatable where Reply: Equatable {}
