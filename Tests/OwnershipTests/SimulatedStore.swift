@@ -30,7 +30,8 @@ enum Breach: Error, Equatable {
 
 /// A job of the simulated vault.
 struct SimulatedJob: Sendable {
-    enum Kind: Sendable { case seal, open, mark, resume }
+    /// `resume` asks for what its sender has to send again, `recover` for what its recipient may not have seen.
+    enum Kind: Sendable { case seal, open, mark, resume, recover }
 
     var kind: Kind
     var conversation: Int

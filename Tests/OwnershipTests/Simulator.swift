@@ -50,7 +50,7 @@ final class Simulation {
         case resume(Int, life: Int)
         case join(Int, life: Int, Int, otherLife: Int)
         case attach(Int, isSender: Bool)
-        case text, fault, calm, accept, check
+        case text, raise, fault, calm, accept, check
     }
 
     /// A commit that a vault has prepared.
@@ -125,6 +125,8 @@ final class Simulation {
     private let faults: [Fault]
     private var storeDownUntil: Int64 = 0
     private var rolledBackAt: Int64?
+    /// Between a rollback and its acceptance.
+    private var isInDoubt = false
     private(set) var steps = 0
     private(set) var counts = Counts()
 
@@ -158,7 +160,7 @@ final class Simulation {
         }
     }
 
-    private enum Fault: CaseIterable { case pause, kill, link, cut, storeDown, drain, raise }
+    private enum Fault: CaseIterable { case pause, kill, link, cut, isolate, storeDown, drain, raise }
 
     private static let faultTime: Int64 = 10_000_000
     /// Three leases of the slowest clock.
@@ -252,6 +254,7 @@ final class Simulation {
         case .join(let one, let oneLife, let other, let otherLife): join(one, oneLife, other, otherLife)
         case .attach(let conversation, let isSender): attach(conversation, isSender: isSender)
         case .text: sendText()
+        case .raise: raise()
         case .fault: causeFault()
         case .calm: calm()
         case .accept:
@@ -350,7 +353,7 @@ final class Simulation {
         if nodes[current].machine != nil, !isCalm { return }
         let node = nodes[current].machine != nil ? current : running[random.below(running.count)]
         if isSender { senders[conversation] = node } else { recipients[conversation] = node }
-        submit(SimulatedJob(kind: .resume, conversation: conversation), at: node)
+        submit(SimulatedJob(kind: isSender ? .resume : .recover, conversation: conversation), at: node)
         guard !isSender else { return }
         for line in lines[conversation] { deliver(line, conversation) }
     }
@@ -400,15 +403,32 @@ final class Simulation {
                 now + Int64(600_000 + random.below(4_000_000)),
                 .join(node, life: nodes[node].life, other, otherLife: nodes[other].life))
         case .cut: nodes[node].cutUntil = now + Int64(100_000 + random.below(5_000_000))
+        case .isolate:
+            // Off the network, while others make things stricter.
+            let time = Int64(1_000_000 + random.below(6_000_000))
+            nodes[node].cutUntil = now + time
+            for other in nodes.indices where linked[node][other] {
+                disconnect(node, other)
+                at(
+                    now + time + 600_000,
+                    .join(node, life: nodes[node].life, other, otherLife: nodes[other].life))
+            }
+            for _ in 0..<3 { after(0, 3_000_000, .raise) }
         case .storeDown: storeDownUntil = now + Int64(100_000 + random.below(4_000_000))
         case .drain:
             guard running.count > 1 else { return }
             nodes[node].isDraining = true
             at(now, .answer(node, life: nodes[node].life, .event(.drain)))
-        case .raise:
-            let conversation = random.below(SimulatedStore.conversations)
-            ask(node, Operation(0), .raise(conversation))
+        case .raise: raise()
         }
+    }
+
+    /// An operator makes a policy stricter, at any gateway.
+    private func raise() {
+        let running = running
+        guard !running.isEmpty else { return }
+        let node = running[random.below(running.count)]
+        ask(node, Operation(0), .raise(random.below(SimulatedStore.conversations)))
     }
 
     private func rollBack() {
@@ -416,7 +436,7 @@ final class Simulation {
         guard storeDownUntil < now, nodes.allSatisfy({ $0.cutUntil < now }) else { return }
         let lost = store.rollBack(by: 1 + random.below(12))
         counts.rollbacks += 1
-        rolledBackAt = now
+        (rolledBackAt, isInDoubt) = (now, true)
         for conversation in lost {
             for text in texts.indices where texts[text].conversation == conversation { texts[text].isLost = true }
         }
@@ -428,6 +448,7 @@ final class Simulation {
     }
 
     private func acceptRollback() {
+        isInDoubt = false
         // Nothing that a gateway knew may be lost: else the loss has to have been found.
         if !store.state.isRolledBack, texts.contains(where: { $0.isLost }) { fail(.rollbackNotNoticed) }
         guard store.state.isRolledBack else { return }
@@ -525,7 +546,8 @@ final class Simulation {
 
     /// What must hold of a gateway at every moment at which it may act.
     private func judge(_ node: Int) {
-        guard returned & ~nodes[node].filter != 0, let machine = nodes[node].machine else { return }
+        // A database that was rolled back shows beats that are too low, so barriers may end early until it is noticed.
+        guard returned & ~nodes[node].filter != 0, !isInDoubt, let machine = nodes[node].machine else { return }
         if machine.isFresh(now: nodes[node].own(now)) { fail(.plaintextAfterRise(node: node)) }
     }
 
@@ -704,15 +726,11 @@ final class Simulation {
             guard job.line.era == row.era, row.marked & bit == 0 else { break }
             isChanged = true
             row.marked |= bit
-        case .resume:
+        case .resume, .recover:
             let waiting = row.requests.filter { row.marked >> UInt64($0.key) & 1 == 0 }
             reply = .pending(waiting, era: row.era, opened: row.opened & ~row.marked)
         }
-        let isSeal =
-            switch reply {
-            case .sealed, .pending: true
-            default: false
-            }
+        let isSeal = job.kind == .seal || job.kind == .resume
         prepared.results.append((reply, job.conversation, isSeal))
         return isChanged
     }
@@ -764,8 +782,10 @@ final class Simulation {
         case .done(.pending(let requests, let era, let opened)):
             for request in requests {
                 let line = Line(key: request.key, era: era)
-                if senders[job.conversation] == node { send(line, of: request.message, job.conversation) }
-                guard recipients[job.conversation] == node, opened >> UInt64(request.key) & 1 == 1 else { continue }
+                if job.kind == .resume, senders[job.conversation] == node {
+                    send(line, of: request.message, job.conversation)
+                }
+                guard job.kind == .recover, opened >> UInt64(request.key) & 1 == 1 else { continue }
                 nodes[node].held.append((request.message, job.conversation, line))
             }
             showHeld(node)
