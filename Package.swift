@@ -187,7 +187,8 @@ let package = Package(
         library(
             "HTTPServer",
             [
-                "CZlib", "CommitLoop", "Envelope", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection",
+                "CZlib", "CommitLoop", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox",
+                "Protection",
                 "Reports", "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue"]),

@@ -1,5 +1,6 @@
 // The client's side of exchanges. Everything here runs on one event loop.
 
+import DoubleRatchet
 import HTTPCodec
 import JSONGateway
 import NIOCore
@@ -64,6 +65,9 @@ final class ExchangeOrigin {
     private var exchanges: UInt64 = 0
     private var forwarding: Forwarding?
     private var spare = ByteBuffer()
+    private var masks: [UInt32] = []
+    /// Ours: masks that are drawn at a time.
+    private static let masksTogether = 32
 
     var limits: HTTPLimits { services.limits }
 
@@ -113,6 +117,17 @@ final class ExchangeOrigin {
 
     /// Takes the buffer of ``scratch()`` back, after its bytes were passed to a channel.
     func giveBack(_ bytes: inout ByteBuffer) { swap(&bytes, &spare) }
+
+    /// Returns a new random mask for a WebSocket frame. Several are drawn at a time, because a call of the kernel costs
+    /// as much as a short frame.
+    func nextMask() -> UInt32 {
+        if masks.isEmpty {
+            var random = SystemRandomSource()
+            masks = Array(repeating: 0, count: Self.masksTogether)
+            masks.withUnsafeMutableBytes { random.fill($0) }
+        }
+        return masks.removeLast()
+    }
 }
 
 /// The lookups of one exchange, or of one WebSocket, that the backend has not answered.

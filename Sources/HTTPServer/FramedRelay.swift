@@ -32,13 +32,20 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var behind: (toBackend: [WebSocketMessage], toClient: [WebSocketMessage]) = ([], [])
     /// Whether a message waits to pass until those before it are sent. Its side is not read meanwhile.
     private var waitsToPass = (client: false, backend: false)
-    private var masks = SystemRandomNumberGenerator()
+    /// Frames for the backend, which are written together.
+    private var backendFrames = ByteBuffer()
+    /// Actions of the machine, empty between two events: its memory is used again.
+    private var actions: [WebSocketAction] = []
     private var ending: Scheduled<Void>?
     /// The place in the budget of what is held.
     private let room: ByteReservation
     /// When a side must have sent more of its unfinished message.
     private var partDeadlines = (client: NIODeadline.distantFuture, backend: NIODeadline.distantFuture)
     private var partTimer = LazyTimer()
+
+    /// Ours: actions whose memory a relay keeps, and bytes of frames that are written together.
+    private static let keptActions = 16
+    private static let framesTogether = 4 << 10
 
     init(
         _ socketMachine: WebSocketMachine, upstream: UpstreamConnection, connection: HTTPConnection,
@@ -80,9 +87,13 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     private func take(_ event: WebSocketEvent) {
         guard !isOver else { return }
+        // An action may lead to another event.
         var actions: [WebSocketAction] = []
+        swap(&actions, &self.actions)
         socketMachine.take(event, at: connection.services.clock(), &actions)
         for action in actions where !isOver { perform(action) }
+        actions.removeAll(keepingCapacity: actions.count <= Self.keptActions)
+        swap(&actions, &self.actions)
     }
 
     private func perform(_ action: WebSocketAction) {
@@ -227,7 +238,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             case nil: return nil
             case .control(let message): return message
             case .data(let bytes, let opcode, let isLast):
-                var frame = try piece(bytes, opcode, isLast: isLast, mask: masks.next())
+                var frame = try piece(bytes, opcode, isLast: isLast, mask: connection.origin.nextMask())
+                writeBackendFrames()
                 upstream.write(frame, room: roomUntilWritten(frame))
                 connection.origin.giveBack(&frame)
                 guard isLast else { continue }
@@ -276,10 +288,26 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     }
 
     private func toBackend(_ message: WebSocketMessage) {
-        var bytes = connection.origin.scratch()
-        bytes.write(message, mask: masks.next())
-        upstream.write(bytes, room: roomUntilWritten(bytes))
-        connection.origin.giveBack(&bytes)
+        if backendFrames.readableBytes == 0 { backendFrames = connection.origin.scratch() }
+        let before = backendFrames.readableBytes
+        backendFrames.write(message, mask: connection.origin.nextMask())
+        if backendFrames.readableBytes - before > connection.limits.window {
+            writeBackendFrames(roomUntilWritten(backendFrames))
+        } else if backendFrames.readableBytes > Self.framesTogether {
+            writeBackendFrames()
+        }
+    }
+
+    private func writeBackendFrames(_ room: ByteReservation? = nil) {
+        guard backendFrames.readableBytes > 0 else { return }
+        upstream.write(backendFrames, room: room)
+        connection.origin.giveBack(&backendFrames)
+        backendFrames = ByteBuffer()
+    }
+
+    private func flushBackend() {
+        writeBackendFrames()
+        upstream.flush()
     }
 
     private func toClient(_ message: WebSocketMessage) {
@@ -398,6 +426,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         partTimer.cancel()
         (clientBytes, backendBytes) = (ByteBuffer(), ByteBuffer())
         behind = ([], [])
+        writeBackendFrames()
         (clientReader, backendReader) = (FrameReader(isMasked: true, limit: 0), FrameReader(isMasked: false, limit: 0))
         room.release()
     }
@@ -437,10 +466,10 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         upstream.close()
     }
 
-    func flushUpstream() { upstream.flush() }
+    func flushUpstream() { flushBackend() }
 
     private func flushBoth() {
-        upstream.flush()
+        flushBackend()
         connection.flush()
     }
 

@@ -29,11 +29,24 @@ package struct JSONPath: Hashable, Sendable {
         case condition([JSONCondition])
     }
 
+    /// A reference, because paths are passed on with each message.
+    private final class Parts: Sendable {
+        let text: String
+        let steps: [Step]
+        let positions: [Int]
+
+        init(_ text: String, _ steps: [Step], _ positions: [Int]) {
+            (self.text, self.steps, self.positions) = (text, steps, positions)
+        }
+    }
+
+    private let parts: Parts
+
     /// The path as written.
-    package let text: String
-    let steps: [Step]
+    package var text: String { parts.text }
+    var steps: [Step] { parts.steps }
     /// The offset of each step in ``text``, in Unicode scalars.
-    let positions: [Int]
+    var positions: [Int] { parts.positions }
 
     /// Ours: Unicode scalars of a path.
     package static let lengthLimit = 1024
@@ -50,10 +63,15 @@ package struct JSONPath: Hashable, Sendable {
     package init(_ text: String) throws(JSONPathError) {
         var parser = JSONPathParser(text)
         try parser.parse()
-        self.text = text
-        steps = parser.steps
-        positions = parser.positions
+        parts = Parts(text, parser.steps, parser.positions)
     }
+
+    package static func == (left: Self, right: Self) -> Bool {
+        left.parts === right.parts
+            || left.text == right.text && left.steps == right.steps && left.positions == right.positions
+    }
+
+    package func hash(into hasher: inout Hasher) { hasher.combine(text) }
 
     /// Whether the path can match more than one value.
     package var isPlural: Bool {

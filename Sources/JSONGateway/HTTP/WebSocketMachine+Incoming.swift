@@ -18,6 +18,7 @@ extension WebSocketMachine {
         guard !isAnswer(bytes) else { return }
         // Messages are not read if nothing can have to be opened.
         guard protects || calls.isInUse || environment.mapping.logsInByFrames else {
+            guard !toClient.isEmpty else { return actions.append(.toClient(bytes, isText: isText)) }
             return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
         }
         let ticket = environment.nextTicket()

@@ -15,19 +15,21 @@ package import RequestQueue
 import Vault
 
 /// An action of a WebSocket session. The relay performs actions in order.
+///
+/// Large cases are indirect, because most actions are messages that pass.
 package enum WebSocketAction: Sendable {
     case toBackend(ByteBuffer, isText: Bool)
     case toClient(ByteBuffer, isText: Bool)
-    case look(Lookup)
+    indirect case look(Lookup)
     case submit(JSONJob)
     /// Queues a write. ``JSONReply/queuedFrame(ticket:_:)`` follows.
-    case enqueue(QueuedWrite)
+    indirect case enqueue(QueuedWrite)
     /// Requests ``WebSocketEvent/written(ticket:_:)`` when a write ends.
     case await(RequestToken, ticket: UInt64)
     /// Reports a defect of the gateway, for the log.
     case report(UnexpectedEvent)
     /// Reports that the backend accepts this credential of the account, which a message carried.
-    case loggedIn(AccountID, Credential)
+    indirect case loggedIn(AccountID, Credential)
     /// Closes both sides, with a code of RFC 6455 section 7.4 and a reason.
     case close(code: UInt16, reason: String)
 }
@@ -36,7 +38,7 @@ package enum WebSocketAction: Sendable {
 package enum WebSocketEvent: Sendable {
     case fromClient(ByteBuffer, isText: Bool)
     case fromBackend(ByteBuffer, isText: Bool)
-    case found(Lookup.ID, ResponseHead, ByteBuffer)
+    indirect case found(Lookup.ID, ResponseHead, ByteBuffer)
     case notFound(Lookup.ID)
     case vault(JSONReply)
     /// News about a message that this account knows by a local id.
@@ -215,7 +217,6 @@ package struct WebSocketMachine: Sendable {
         }
         let document = isText ? try? JSONDocument(bytes) : nil
         if let call = document.flatMap(InBandCall.init) { return called(call, now, &actions) }
-        let ticket = environment.nextTicket()
         let demands = environment.policies.snapshot.policy(of: account).demandsProtection || isGated
         guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
         else {
@@ -223,65 +224,69 @@ package struct WebSocketMachine: Sendable {
             environment.tally.add(.unlabelled)
             environment.unmatched.note("frame", "(from a client, over a WebSocket)", at: now.wall)
             environment.observations.note("frame (from a client, over a WebSocket)", .verb, by: account)
-            toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
-            if demands { notify(.refused(.verb), answering: document) }
-            return
+            return demands ? notify(.refused(.verb), answering: document) : pass(bytes, isText, &actions)
         }
         if let login = frame.login, !logIn(login, document, now, &actions), environment.isProtecting {
-            toBackend.append(Slot(ticket: ticket, message: nil, isReady: true))
             return notify(.unreadable(.noMessage), answering: document)
         }
-        if isGated, frame.label != .passthrough {
-            toBackend.append(Slot(ticket: ticket, message: nil, isReady: true))
-            return notify(.notLoggedIn, answering: document)
-        }
+        if isGated, frame.label != .passthrough { return notify(.notLoggedIn, answering: document) }
         switch frame.label {
         // No frame is a file: the mapping cannot say so.
-        case .passthrough, .control, .history, .search, .sync, .download:
-            toBackend.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
+        case .passthrough, .control, .history, .search, .sync, .download: pass(bytes, isText, &actions)
         case .media, .upload, .refused:
             let kind = UnprotectableRequest(isFile: frame.label != .refused)
             environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
-            toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
-            if demands { notify(frame.kinds.first.map { .kind($0) } ?? .refused(kind.refusal), answering: document) }
-        case .content:
-            toBackend.append(Slot(ticket: ticket, message: (bytes, isText)))
-            content(document, frame, ticket, now, &actions)
+            guard demands else { return pass(bytes, isText, &actions) }
+            notify(frame.kinds.first.map { .kind($0) } ?? .refused(kind.refusal), answering: document)
+        case .content: content(bytes, document, frame, now, &actions)
         }
     }
 
+    /// Passes a message of the client unchanged, behind those that wait.
+    private mutating func pass(_ bytes: ByteBuffer, _ isText: Bool, _ actions: inout [WebSocketAction]) {
+        guard !toBackend.isEmpty else { return actions.append(.toBackend(bytes, isText: isText)) }
+        toBackend.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
+    }
+
     private mutating func content(
-        _ document: JSONDocument, _ frame: FrameRoute, _ ticket: UInt64, _ now: Timestamp,
+        _ bytes: ByteBuffer, _ document: JSONDocument, _ frame: FrameRoute, _ now: Timestamp,
         _ actions: inout [WebSocketAction]
     ) {
         let outgoing: OutgoingMessage
-        let reference = frame.acknowledgement?.reference(in: document)
         do throws(MessageFault) {
             guard let document = try? document.parsing(for: frame.shapes) else { throw MessageFault.noMessage }
             outgoing = try OutgoingMessage(document, frame.shapes)
         } catch {
-            guard environment.isProtecting else { return ready(ticket) }
+            guard environment.isProtecting else { return pass(bytes, true, &actions) }
+            let ticket = environment.nextTicket()
+            toBackend.append(Slot(ticket: ticket, message: (bytes, true)))
             return refuse(ticket, .unreadable(error), &actions)
         }
+        let room = AccountID.room(outgoing.conversation)
+        let known =
+            outgoing.recipients.isEmpty
+            ? environment.conversations.members(of: outgoing.conversation, now: now.monotonic)
+            : outgoing.recipients.map { .services($0) }
         let envelope = environment.envelope(in: outgoing.found, of: account)
+        let isOwnEnvelope = if case .own = envelope { true } else { false }
+        let verdict = isOwnEnvelope ? nil : known.map { self.verdict(on: room, $0) }
+        // Where nothing is protected, a message waits for nothing, unless its members have to be asked for.
+        if verdict == .plaintext {
+            environment.tally.add(.sentPlaintext)
+            return pass(bytes, true, &actions)
+        }
+        let ticket = environment.nextTicket()
+        toBackend.append(Slot(ticket: ticket, message: (bytes, true)))
         if envelope == .foreign, environment.policies.snapshot.policy(of: account).demandsProtection {
             environment.tally.add(.openWrongSource)
             return refuse(ticket, .otherDevice, &actions)
         }
-        var isOwnEnvelope = false
-        if case .own(let device) = envelope {
-            isOwnEnvelope = true
-            environment.devices.noteEnvelope(of: device)
-        }
+        if case .own(let device) = envelope { environment.devices.noteEnvelope(of: device) }
+        let reference = frame.acknowledgement?.reference(in: document)
         sending[ticket] = Sending(
-            outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope,
+            outgoing: outgoing, room: room, isOwnEnvelope: isOwnEnvelope,
             acknowledgement: reference == nil ? nil : frame.acknowledgement)
-        if !outgoing.recipients.isEmpty {
-            return judge(ticket, outgoing.recipients.map { .services($0) }, &actions)
-        }
-        if let known = environment.conversations.members(of: outgoing.conversation, now: now.monotonic) {
-            return judge(ticket, known, &actions)
-        }
+        if let known { return judge(ticket, known, decided: verdict, &actions) }
         guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, &actions) }
         asking.append(ticket)
         if asking.count == 1 { ask(&actions) }
@@ -325,16 +330,23 @@ package struct WebSocketMachine: Sendable {
         ask(&actions)
     }
 
+    private var capability: Capability { provenDevice == nil ? .hosted : .client }
+
+    /// Decides about a text, and counts it for reports.
+    private func verdict(on room: AccountID, _ members: [AccountID]?) -> Verdict {
+        environment.verdict(on: room, by: account, capability, members, environment.policies.snapshot)
+    }
+
+    /// Does what is due to a text that waits.
+    ///
+    /// - Parameter verdict: the decision about it; nil if there is none yet.
     private mutating func judge(
-        _ ticket: UInt64, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
+        _ ticket: UInt64, _ members: [AccountID]?, decided verdict: Verdict? = nil, _ actions: inout [WebSocketAction]
     ) {
         sending[ticket]?.recipient = environment.recipient(members, besides: account)
         guard let text = sending[ticket] else { return }
         if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }
-        let capability: Capability = provenDevice == nil ? .hosted : .client
-        switch environment.verdict(
-            on: text.room, by: account, capability, members, environment.policies.snapshot)
-        {
+        switch verdict ?? self.verdict(on: text.room, members) {
         case .plaintext:
             environment.tally.add(.sentPlaintext)
             sending[ticket] = nil

@@ -65,7 +65,7 @@ package struct UnreadMessage: Sendable {
 
 /// A value that is sealed together with the text.
 package struct SealedPart: Equatable, Sendable {
-    /// The path as written in the mapping, or the path of a member that is sealed because of ``MessageShape/kept``.
+    /// The path as written in the mapping, or the path of a member that is sealed because of ``MessageShape/Parts/kept``.
     package let path: String
     package let place: JSONPlace
 }
@@ -74,13 +74,13 @@ extension MessageShape {
     /// The values of an object that are sealed besides its text.
     package func parts(of object: JSONPlace, in document: JSONDocument) throws(MessageFault) -> [SealedPart] {
         var parts: [SealedPart] = []
-        for path in also {
+        for path in self.also {
             if let place = try document.one(path, from: object) {
                 guard !document.isParsed(place) else { throw .conflict }
                 parts.append(SealedPart(path: path.text, place: place))
             }
         }
-        guard kept != nil else { return parts }
+        guard self.kept != nil else { return parts }
         let offset = document.range(object).lowerBound
         guard !document.hasDuplicateNames(object) else { throw .duplicateNames(at: offset) }
         var names: Set<String> = []
@@ -99,7 +99,7 @@ extension MessageShape {
 
     /// The path to which an opened value is written; nil if the mapping does not allow this path.
     package func path(ofSealed text: String) -> JSONPath? {
-        if let path = also.first(where: { $0.text == text }) { return path }
+        if let path = self.also.first(where: { $0.text == text }) { return path }
         guard let path = try? JSONPath(text), let names = path.memberNames, names.count == 1, takesMember(names[0])
         else { return nil }
         return path
@@ -107,23 +107,18 @@ extension MessageShape {
 
     /// Whether a member besides the text may hold content: a sealed value, the flag or the envelope.
     func mayHoldContent(in name: String) -> Bool {
-        guard name != text.firstMember else { return false }
-        return kept?.contains(name) == false || name == flag?.firstMember || name == envelope?.firstMember
-            || (also + joined).contains { $0.firstMember == name }
+        guard name != self.text.firstMember else { return false }
+        return self.kept?.contains(name) == false || name == self.flag?.firstMember
+            || name == self.envelope?.firstMember
+            || (self.also + self.joined).contains { $0.firstMember == name }
     }
 
     /// Whether a value of the document is sealed with the text; false if the message is only a part of the document.
     package func seals(_ path: JSONPath) -> Bool {
-        guard containers.memberNames == [], messages.memberNames == [], content == nil, let name = path.firstMember
+        guard self.containers.memberNames == [], self.messages.memberNames == [], self.content == nil,
+            let name = path.firstMember
         else { return false }
-        return name == text.firstMember || mayHoldContent(in: name)
-    }
-
-    /// Whether a member is sealed because ``kept`` does not name it.
-    private func takesMember(_ name: String) -> Bool {
-        guard let kept, !kept.contains(name) else { return false }
-        return name != text.firstMember && name != flag?.firstMember && name != envelope?.firstMember
-            && !(also + joined).contains { $0.firstMember == name }
+        return name == self.text.firstMember || mayHoldContent(in: name)
     }
 }
 

@@ -113,12 +113,12 @@ extension Mapping {
     func knownFrame(
         for document: JSONDocument, _ direction: FrameRoute.Direction
     ) throws(JSONMatchError) -> FrameRoute? {
-        for frame in frames where frame.direction == direction {
-            if let when = frame.when {
-                if try !document.places(when).isEmpty { return frame }
+        for index in frames.indices where frames[index].direction == direction {
+            if let when = frames[index].when {
+                if try !document.places(when).isEmpty { return frames[index] }
             } else {
                 guard !document.hasDuplicateNames(document.root) else { throw .duplicateNames(at: 0) }
-                return frame
+                return frames[index]
             }
         }
         return nil

@@ -373,68 +373,87 @@ package enum EnvelopeArmour: String, Sendable, CaseIterable {
 }
 
 /// The positions of messages in a document, and of the parts of a message.
+///
+/// A reference to its parts, because there are many, and each message that is found keeps its shape.
+@dynamicMemberLookup
 package struct MessageShape: Sendable, Equatable {
-    /// Values that hold the messages of one conversation each.
-    package var containers: JSONPath
-    /// The messages, from a container.
-    package var messages: JSONPath
-    /// The conversation of a message.
-    package var conversation: ValueSource
-    /// The object with text, flag and envelope, from the message; nil if it is the message itself.
-    ///
-    /// With it, sealed values have the same paths in the request and in all answers.
-    package var content: JSONPath?
-    // In that object:
-    package var text: JSONPath
-    /// Values that are sealed together with the text, and removed from the message.
-    package var also: [JSONPath]
-    /// The members of the object that are not sealed; nil if only ``text`` and ``also`` are sealed.
-    ///
-    /// If set, all other members are sealed, except those into which the paths here lead.
-    package var kept: Set<String>?
-    /// The paths of sealed values that clients show beside the text, which are marked with it; nil if all strings are.
-    package var shown: Set<String>?
-    /// The flag that the message is encrypted; nil if ``armour`` shows it.
-    package var flag: JSONPath?
-    /// The path of the envelope; nil if it replaces the text.
-    package var envelope: JSONPath?
-    /// The text beside an envelope in its own field, for clients that bypass the gateway.
-    package var fallback: String
-    /// Further texts beside the fallback, at sealed paths, so that they are removed when the message is opened.
-    package var fallbackParts: [FallbackPart] = []
-    /// Where the message lists whom it mentions; nil if the backend has no such list.
-    package var mentions: MentionFields?
-    /// The strings of the document that hold JSON documents, in which the other paths continue.
-    package var parsed: [JSONPath] = []
-    /// The forms that a request's body may have.
-    package var bodies: Set<BodyForm> = [.json]
-    /// How an envelope stands in the text; nil if it is Base64 alone, or has a field of its own.
-    package var armour: EnvelopeArmour?
-    /// How an envelope may stand in the text of a message that has none in ``envelope``; nil if it may not.
-    package var alternative: EnvelopeArmour?
-    /// Links of the text that stay in the clear beside the envelope; nil if all are sealed.
-    package var links: LinkForm?
-    /// Members of sealed values that the backend makes itself, which stay when the message is opened, by the value's path.
-    package var made: [String: Set<String>] = [:]
-    /// Further texts of a request, which become lines of its text.
-    package var joined: [JSONPath] = []
-    /// Whether a request may have no text, and is sealed with what else it has.
-    package var textIsOptional = false
-    /// The kind of the messages; nil if they are messages of people. If it is not sealed, they are not looked for.
-    package var kind: ContentKind?
-    /// Conditions of values that are not such messages although the other paths lead to them.
-    package var exceptions: [JSONPath] = []
-    /// The longest value that the backend accepts where the envelope stands; nil if the mapping names none.
-    package var limit: TextLimit?
-    // In the message:
-    /// The author; nil in a request, where it is the sending account.
-    package var sender: JSONPath?
-    /// The recipients; nil if the message does not name them.
-    package var recipients: JSONPath?
-    package var remoteID: JSONPath?
-    package var localID: JSONPath?
-    /// Whether the messages may be older than their conversation's protection, even in a ``Mapping/Label/sync`` answer.
-    package var isHistory = false
+    package struct Parts: Sendable, Equatable {
+        /// Values that hold the messages of one conversation each.
+        package var containers: JSONPath
+        /// The messages, from a container.
+        package var messages: JSONPath
+        /// The conversation of a message.
+        package var conversation: ValueSource
+        /// The object with text, flag and envelope, from the message; nil if it is the message itself.
+        ///
+        /// With it, sealed values have the same paths in the request and in all answers.
+        package var content: JSONPath?
+        // In that object:
+        package var text: JSONPath
+        /// Values that are sealed together with the text, and removed from the message.
+        package var also: [JSONPath]
+        /// The members of the object that are not sealed; nil if only ``text`` and ``also`` are sealed.
+        ///
+        /// If set, all other members are sealed, except those into which the paths here lead.
+        package var kept: Set<String>?
+        /// The paths of sealed values that clients show beside the text, which are marked with it; nil if all strings are.
+        package var shown: Set<String>?
+        /// The flag that the message is encrypted; nil if ``armour`` shows it.
+        package var flag: JSONPath?
+        /// The path of the envelope; nil if it replaces the text.
+        package var envelope: JSONPath?
+        /// The text beside an envelope in its own field, for clients that bypass the gateway.
+        package var fallback: String
+        /// Further texts beside the fallback, at sealed paths, so that they are removed when the message is opened.
+        package var fallbackParts: [FallbackPart] = []
+        /// Where the message lists whom it mentions; nil if the backend has no such list.
+        package var mentions: MentionFields?
+        /// The strings of the document that hold JSON documents, in which the other paths continue.
+        package var parsed: [JSONPath] = []
+        /// The forms that a request's body may have.
+        package var bodies: Set<BodyForm> = [.json]
+        /// How an envelope stands in the text; nil if it is Base64 alone, or has a field of its own.
+        package var armour: EnvelopeArmour?
+        /// How an envelope may stand in the text of a message that has none in ``envelope``; nil if it may not.
+        package var alternative: EnvelopeArmour?
+        /// Links of the text that stay in the clear beside the envelope; nil if all are sealed.
+        package var links: LinkForm?
+        /// Members of sealed values that the backend makes itself, which stay when the message is opened, by the value's path.
+        package var made: [String: Set<String>] = [:]
+        /// Further texts of a request, which become lines of its text.
+        package var joined: [JSONPath] = []
+        /// Whether a request may have no text, and is sealed with what else it has.
+        package var textIsOptional = false
+        /// The kind of the messages; nil if they are messages of people. If it is not sealed, they are not looked for.
+        package var kind: ContentKind?
+        /// Conditions of values that are not such messages although the other paths lead to them.
+        package var exceptions: [JSONPath] = []
+        /// The longest value that the backend accepts where the envelope stands; nil if the mapping names none.
+        package var limit: TextLimit?
+        // In the message:
+        /// The author; nil in a request, where it is the sending account.
+        package var sender: JSONPath?
+        /// The recipients; nil if the message does not name them.
+        package var recipients: JSONPath?
+        package var remoteID: JSONPath?
+        package var localID: JSONPath?
+        /// Whether the messages may be older than their conversation's protection, even in a ``Mapping/Label/sync`` answer.
+        package var isHistory = false
+    }
+
+    private final class Box: Sendable {
+        let parts: Parts
+        /// The names of the members that are not sealed because of ``Parts/kept``: those, and all that have paths.
+        let named: Set<String>
+
+        init(_ parts: Parts) {
+            self.parts = parts
+            let paths = [parts.text] + [parts.flag, parts.envelope].compactMap(\.self) + parts.also + parts.joined
+            named = (parts.kept ?? []).union(paths.compactMap(\.firstMember))
+        }
+    }
+
+    private var box: Box
 
     package init(
         containers: JSONPath, messages: JSONPath, conversation: ValueSource, text: JSONPath, also: [JSONPath] = [],
@@ -442,20 +461,29 @@ package struct MessageShape: Sendable, Equatable {
         recipients: JSONPath? = nil, remoteID: JSONPath? = nil, localID: JSONPath? = nil, content: JSONPath? = nil,
         kept: Set<String>? = nil
     ) {
-        self.content = content
-        self.kept = kept
-        self.containers = containers
-        self.messages = messages
-        self.conversation = conversation
-        self.text = text
-        self.also = also
-        self.flag = flag
-        self.envelope = envelope
-        self.fallback = fallback
-        self.sender = sender
-        self.recipients = recipients
-        self.remoteID = remoteID
-        self.localID = localID
+        box = Box(
+            Parts(
+                containers: containers, messages: messages, conversation: conversation, content: content, text: text,
+                also: also, kept: kept, flag: flag, envelope: envelope, fallback: fallback, sender: sender,
+                recipients: recipients, remoteID: remoteID, localID: localID))
+    }
+
+    package subscript<Value>(dynamicMember member: KeyPath<Parts, Value>) -> Value { box.parts[keyPath: member] }
+
+    package subscript<Value>(dynamicMember member: WritableKeyPath<Parts, Value>) -> Value {
+        get { box.parts[keyPath: member] }
+        set {
+            var parts = box.parts
+            parts[keyPath: member] = newValue
+            box = Box(parts)
+        }
+    }
+
+    /// Whether a member is sealed because ``Parts/kept`` does not name it.
+    func takesMember(_ name: String) -> Bool { self.kept != nil && !box.named.contains(name) }
+
+    package static func == (left: Self, right: Self) -> Bool {
+        left.box === right.box || left.box.parts == right.box.parts
     }
 }
 

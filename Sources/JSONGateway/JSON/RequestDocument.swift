@@ -21,14 +21,14 @@ extension MessageShape {
     /// - Throws: ``MessageFault`` if the body cannot be read in the same way by all programs.
     package func document(_ body: ByteBuffer, _ headers: HeaderFields) throws(MessageFault) -> JSONDocument {
         let document: JSONDocument
-        if bodies.contains(.form), headers.describeForm {
+        if self.bodies.contains(.form), headers.describeForm {
             do throws(FormError) { document = try JSONDocument(form: body) } catch {
                 throw .notAForm(at: error.offset)
             }
-        } else if bodies.contains(.multipart), headers.describeParts {
+        } else if self.bodies.contains(.multipart), headers.describeParts {
             document = try Self.multipart(body, headers)
         } else {
-            guard bodies.contains(.json), let json = try? JSONDocument(body) else { throw .noMessage }
+            guard self.bodies.contains(.json), let json = try? JSONDocument(body) else { throw .noMessage }
             document = json
         }
         guard let parsed = try? document.parsing(for: [self]) else { throw .noMessage }

@@ -24,8 +24,8 @@ extension MessageShape {
     ///
     /// - Parameter links: the length of the links beside it.
     func longestEnvelope(besides links: Int = 0) -> Int? {
-        limit.map {
-            let others = (armour == nil ? 0 : Armour.wholeOverhead) + (envelope == nil ? links : 0)
+        self.limit.map {
+            let others = (self.armour == nil ? 0 : Armour.wholeOverhead) + (self.envelope == nil ? links : 0)
             return Base64.decodedCapacity(max(0, $0.length - others))
         }
     }
@@ -45,7 +45,7 @@ extension MessageShape {
 
     /// The longest text of a message that has no other sealed values, in bytes of UTF-8; nil without a limit.
     package var longestText: Int? {
-        longestText(besides: JSONFragment.object([(text.text, .string(""))]).bytes.count)
+        longestText(besides: JSONFragment.object([(self.text.text, .string(""))]).bytes.count)
     }
 }
 
