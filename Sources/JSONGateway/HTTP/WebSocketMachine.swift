@@ -352,7 +352,8 @@ package struct WebSocketMachine: Sendable {
             sending[ticket] = nil
             ready(ticket)
         case .refuse(let refusal):
-            sending[ticket]?.recipient = environment.recipient(of: refusal, members, besides: account, capability)
+            let recipient = environment.recipient(of: refusal, members, besides: account, capability)
+            sending[ticket]?.recipient = recipient
             refuse(ticket, .refused(refusal), &actions)
         case .seal:
             do {
