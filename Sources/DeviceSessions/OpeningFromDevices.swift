@@ -26,7 +26,7 @@ extension OwnDevice {
     /// - Parameter isReplacement: whether a padded body of the kind `direct` begins a session in place of ours, also if
     ///   ours would be kept of two that were begun at the same time.
     /// - Returns: the padded body, and how many messages before it have not come.
-    /// - Throws: ``OpenError``, ``CrossedSessions``, or ``StoreError``.
+    /// - Throws: ``OpenError``, ``CrossedSessions``, ``StoreError``, or ``RatchetError``.
     package func open<State: VaultHolding>(
         _ envelope: Envelope, replacingBy isReplacement: ([UInt8]) -> Bool = { _ in false }, _ now: Timestamp,
         in vault: Vault, _ unit: inout UnitOfWork<State>
@@ -89,6 +89,8 @@ extension OwnDevice {
                 switch error {
                 case .differentSession: break
                 case .duplicate: throw OpenError(reason: .copy)
+                // Authentic, of a state that was set back or copied: nothing more can be read in this session.
+                case .diverged: throw error
                 case .tooFarAhead: throw OpenError(reason: .tooFarAhead)
                 default: throw OpenError(reason: OpenFailure(versionOf: message) ?? .notAuthentic)
                 }

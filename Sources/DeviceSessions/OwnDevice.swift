@@ -47,6 +47,7 @@ package final class OwnDevice {
     package var deviceList: DeviceList { state.deviceList }
 
     package func peer(_ name: AccountID) -> Peer? { state.peers[name] }
+    package var peers: [AccountID: Peer] { state.peers }
     package func session(with peer: DeviceID) -> SessionID { SessionID(owner: id, peer: peer, in: .only) }
 
     // MARK: Sessions

@@ -134,6 +134,8 @@ package enum MessengerJob: Sendable {
         oneTime: [DeviceID: OneTimePreKey.Public] = [:])
     /// The server has so many one-time prekeys of this device left. The reply has those to add.
     case replenish(ticket: UInt64, left: Int)
+    /// The store is an earlier copy of this device's store. The first job of a process.
+    case restored(ticket: UInt64)
     /// The account is new: this device is its first, and its keys are published.
     case found(ticket: UInt64)
     /// The account exists: this device asks the master device to be added.

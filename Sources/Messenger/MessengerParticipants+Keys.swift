@@ -188,11 +188,12 @@ extension MessengerParticipants {
         try begin(with: confirmed, oneTime, sessions.renewing, in: own.deviceList, &unit)
         try announceRenewal(with: sessions.renewing, of: .own, now, &unit)
         noteChecked(keys.deviceList, of: .own)
+        try endRestore(keys, now, &unit)
         if historyAsked == nil { try askForHistory(now, &unit) }
         for chat in memory.waiting.keys.sorted() { try sealWaiting(chat, now, &unit) }
     }
 
-    private mutating func store(_ keys: PublishedKeys, _ unit: inout Unit) throws {
+    mutating func store(_ keys: PublishedKeys, _ unit: inout Unit) throws {
         memory.published = keys
         append(
             .putRecord(RecordRow(kind: .ownDevices, name: Self.publishedRecord, value: keys.bytes)), &unit)
@@ -206,7 +207,7 @@ extension MessengerParticipants {
 
     /// Publishes the keys of a new account, or fresh ones of this device.
     mutating func found(_ now: Timestamp, _ unit: inout Unit) throws {
-        guard isMaster else { return }
+        guard isMaster, !memory.isRestored else { return }
         let keys = try ownKeys(root: own.deviceList.root, now, &unit)
         let others = memory.published?.devices.filter { $0.id != own.id } ?? []
         try publish([keys] + others, now, &unit)
@@ -232,9 +233,18 @@ extension MessengerParticipants {
         try enqueue(.register(request.bytes), now, &unit)
     }
 
+    /// Whether this device may change the account's list now.
+    private mutating func checkIsMaster(_ unit: inout Unit) throws(MessengerRefusal) {
+        guard isMaster else { throw .notMaster }
+        guard memory.isRestored else { return }
+        // Its list may be an earlier version of the published one.
+        want(keysOf: account, &unit)
+        throw .keysMissing
+    }
+
     /// Adds another device of the person to the account's list.
     mutating func adopt(_ bytes: [UInt8], _ now: Timestamp, _ unit: inout Unit) throws {
-        guard isMaster else { throw MessengerRefusal.notMaster }
+        try checkIsMaster(&unit)
         guard let request = try? DeviceRequest(bytes), request.root == own.deviceList.root,
             request.keys.isConfirmed(root: request.root, account: account)
         else { throw MessengerRefusal.notAuthentic }
@@ -253,7 +263,7 @@ extension MessengerParticipants {
 
     /// Removes a lost device from the account's list.
     mutating func revoke(_ device: DeviceID, _ now: Timestamp, _ unit: inout Unit) throws {
-        guard isMaster else { throw MessengerRefusal.notMaster }
+        try checkIsMaster(&unit)
         guard own.revoke(device, &unit) else { throw MessengerRefusal.noSuchDevice }
         end([device], &unit)
         memory.checked[.own] = own.deviceList.versions.count

@@ -18,7 +18,10 @@ extension MessengerParticipants {
 
     /// Whether an error means that the sender uses a session that this device does not have.
     static func isLostSession(_ error: any Error) -> Bool {
-        if case RatchetError.unknownPreKey = error { return true }
+        switch error {
+        case RatchetError.unknownPreKey, RatchetError.diverged: return true
+        default: break
+        }
         return (error as? OpenError)?.reason == .unknownSender
     }
 
@@ -39,6 +42,7 @@ extension MessengerParticipants {
         guard let device else { return }
         try answer(
             .ready(own.deviceList), to: device, of: person == .own ? .services(account) : person, now, &unit)
+        noteRenewed(device, &unit)
     }
 
     /// Goes on in the session that another device has begun because it could not open what came in the last one.

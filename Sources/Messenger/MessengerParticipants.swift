@@ -65,6 +65,10 @@ package struct MessengerParticipants: VaultHolding {
         var joining: IdentityKey?
         /// What this device has of the account's history; nil if it waits for none.
         var history: HistoryState?
+        /// Whether the store is an earlier copy, and the account's keys were not read since.
+        var isRestored = false
+        /// Devices that were not told of a new session since then.
+        var lost: Set<DeviceID> = []
         /// Rows that the open batch has changed.
         var rows = UncommittedRows()
     }
@@ -76,6 +80,8 @@ package struct MessengerParticipants: VaultHolding {
     private var wantedKeys: [String] = []
     /// When this process has asked for a part of the history, in milliseconds of uptime, and the pause after it.
     var historyAsked: (at: Int64, pause: Int64)?
+    /// When this process has asked for new sessions after a restore, in milliseconds of uptime, and the pause after it.
+    var lostAsked: (at: Int64, pause: Int64)?
     /// When this process has last asked for a new session with a device, in nanoseconds of uptime.
     var renewals: [DeviceID: Int64] = [:]
     /// When this process has last sent messages again to a device that has lost its session, in nanoseconds of uptime.
@@ -146,6 +152,8 @@ package struct MessengerParticipants: VaultHolding {
         if let row = try store.record(.ownDevices, name: Self.joiningRecord) {
             memory.joining = try IdentityKey(row.value.span)
         }
+        memory.isRestored = try store.record(.ownDevices, name: Self.restoredRecord) != nil
+        if let row = try store.record(.ownDevices, name: Self.lostRecord) { memory.lost = try Self.devices(row.value) }
         if let row = try store.record(.ownDevices, name: Self.historyRecord) {
             memory.history = try HistoryState(sealer.open(row.value, label: Self.label(row)))
         }
@@ -208,7 +216,7 @@ package struct MessengerParticipants: VaultHolding {
     /// When a ``MessengerJob/tick`` is due at the latest, in milliseconds of uptime; nil if none is.
     package func nextWake(_ now: Timestamp) -> Int64? {
         let expiry = memory.expiries.map(\.at).min().map { now.queueTime.uptime + max($0 - now.wall, 0) }
-        return [queue.nextWake(), expiry, nextHistoryWake].compactMap(\.self).min()
+        return [queue.nextWake(), expiry, nextHistoryWake, nextLostWake].compactMap(\.self).min()
     }
 
     package var isPublished: (DeviceID) -> Bool { { _ in false } }
@@ -239,6 +247,8 @@ package struct MessengerParticipants: VaultHolding {
             answer(ticket, now, &unit) { state, unit in
                 .oneTimeKeys(try state.own.oneTimeKeys(left: left, now, random: &state.vault.random, &unit.changes))
             }
+        case .restored(let ticket):
+            perform(ticket, now, &unit) { state, unit in try state.restored(now, &unit) }
         case .found(let ticket):
             perform(ticket, now, &unit) { state, unit in try state.found(now, &unit) }
         case .join(let ticket, let bytes):
@@ -282,6 +292,7 @@ package struct MessengerParticipants: VaultHolding {
         case .tick:
             expire(now, &unit)
             askAgainForHistory(now, &unit)
+            askForLost(now, &unit)
         }
     }
 

@@ -255,6 +255,14 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         } catch {
             throw CypherMessengerError.storage(error.message)
         }
+        if database.isRestored {
+            do {
+                _ = try await engine.perform { .restored(ticket: $0) }
+            } catch {
+                engine.close()
+                throw (error as? MessengerRefusal).map { CypherMessengerError($0) } ?? error
+            }
+        }
         let identity = try await engine.read { DeviceIdentity($0.own.device) }
         let device = identity.deviceId
         let transport = try await makeTransport(

@@ -261,7 +261,7 @@ extension MessengerJob {
         case .send(let ticket, _), .signal(let ticket, _), .receive(let ticket, _, _, _),
             .receivePlaintext(let ticket, _, _, _),
             .receipt(let ticket, _, _, _), .keys(let ticket, _, _, _, _), .replenish(let ticket, _),
-            .found(let ticket), .join(let ticket, _),
+            .restored(let ticket), .found(let ticket), .join(let ticket, _),
             .adopt(let ticket, _), .revoke(let ticket, _), .decide(let ticket, _, _), .markRead(let ticket, _),
             .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket),
             .proposeGroup(let ticket, _, _), .publishedGroup(let ticket, _, _), .readGroup(let ticket, _, _, _),

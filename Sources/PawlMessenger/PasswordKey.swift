@@ -161,12 +161,29 @@ public struct MessengerDatabase: Sendable {
 
     private let place: Place
     private var function = PasswordKey.Function.standard
+    private(set) var isRestored = false
 
     /// A store of its own directory, which is made if it is not there. One messenger uses it at a time.
     public static func directory(_ path: String) -> MessengerDatabase { MessengerDatabase(place: .directory(path)) }
 
     /// A store in memory, for tests. All copies of the value are the same store.
     public static func inMemory() -> MessengerDatabase { MessengerDatabase(place: .memory(InMemoryStore(.single))) }
+
+    /// The same place, in which an earlier copy of it was put back. For the first start after that, and only for it.
+    ///
+    /// The device goes on as the same device. It drops its sessions, whose keys it may have used since the copy was made,
+    /// and begins new ones. Without this call it would use keys twice, and others would not read what it sends.
+    public func restored() -> MessengerDatabase {
+        var copy = self
+        copy.isRestored = true
+        return copy
+    }
+
+    /// What a database in memory has now, as a database of its own. For tests.
+    package func copied() -> MessengerDatabase {
+        guard case .memory(let store) = place else { return self }
+        return MessengerDatabase(place: .memory(store.copy()))
+    }
 
     /// The same directory, with another function for a new one. For tests.
     package func with(_ function: PasswordKey.Function) -> MessengerDatabase {

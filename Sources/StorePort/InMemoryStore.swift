@@ -42,6 +42,14 @@ package final class InMemoryStore: Store {
     /// Makes the next commit fail as with a full disk.
     package func failNextCommit() { state.withLock { $0.failNextCommit = true } }
 
+    /// A store of its own with what this one has now.
+    package func copy() -> InMemoryStore {
+        let copy = InMemoryStore(sharding)
+        let contents = state.withLock { $0 }
+        copy.state.withLock { $0 = contents }
+        return copy
+    }
+
     /// Raises the epoch of a shard, as another gateway that takes it over.
     package func take(_ shard: Shard) { state.withLock { $0.epochs[shard] = $0.epoch(of: shard) + 1 } }
 

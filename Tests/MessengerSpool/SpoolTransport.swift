@@ -9,6 +9,8 @@ import Synchronization
 package final class SpoolTransport: CypherServerTransportClient {
     private struct State {
         weak var delegate: (any CypherTransportClientDelegate)?
+        /// Requests of devices that this process has seen.
+        var seen: Set<String> = []
     }
 
     private let spool: URL
@@ -60,11 +62,33 @@ package final class SpoolTransport: CypherServerTransportClient {
 
     package func publishKeyBundle(_ data: UserConfig) async throws { try write(data.base64, to: "keys/\(username)") }
 
+    package func requestDeviceRegistery(_ config: UserDeviceConfig) async throws {
+        try write(config.base64, to: "requests/\(username)/\(deviceId)")
+    }
+
+    /// Delivers the requests of other devices of the account, once in each process: they stay.
+    private func deliverRequests() async {
+        let folder = spool.appending(path: "requests/\(username)")
+        for name in (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? [] {
+            guard name != "\(deviceId)", !state.withLock({ $0.seen.contains(name) }), let delegate,
+                let text = try? String(contentsOf: folder.appending(path: name), encoding: .utf8),
+                let config = UserDeviceConfig(base64: text)
+            else { continue }
+            do {
+                try await delegate.receiveServerEvent(.requestDeviceRegistery(config))
+                _ = state.withLock { $0.seen.insert(name) }
+            } catch {
+                // It is tried again with the next messages.
+            }
+        }
+    }
+
     /// Bytes of the name of a message: two devices may give their messages the same id, so both ids are in it.
     private static let nameLength = 33
 
     /// Delivers all messages that wait, and returns how many.
     package func deliver() async -> Int {
+        await deliverRequests()
         let mailbox = spool.appending(path: "mail/\(username)/\(deviceId)")
         let names = (try? FileManager.default.contentsOfDirectory(atPath: mailbox.path)) ?? []
         var count = 0

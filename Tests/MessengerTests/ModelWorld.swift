@@ -21,7 +21,7 @@ struct ModelFailure: Error, CustomStringConvertible {
 final class ModelDevice {
     let person: String
     let name: String
-    let store = InMemoryStore(.single)
+    private(set) var store = InMemoryStore(.single)
     private let seed: UInt64
     private var lives: UInt64 = 0
     var machine: MessengerParticipants
@@ -40,6 +40,8 @@ final class ModelDevice {
     var wantedGroups: [GroupReference] = []
     var proposals: [(proposal: GroupProposal, blob: String, change: GroupChange, base: GroupID?, tries: Int)] = []
     var leaves: [GroupID] = []
+    /// Devices with which a new session is to be begun.
+    var renewals: [(user: String, device: DeviceID)] = []
     /// The keys that were read for the first envelope of the mailbox.
     var opening: (mail: UInt64, keys: [UInt8]?)?
 
@@ -52,6 +54,23 @@ final class ModelDevice {
     var taken: Set<[UInt8]> = []
     /// Own messages that wait for the keys of a person.
     var waiting: [(reference: MessageReference, chat: AccountID, person: String)] = []
+    /// An earlier copy of its store, and what the model knew of it then.
+    private(set) var copy: Copy?
+    /// Messages that it has changed since the copy was made.
+    var changed: Set<MessageReference> = []
+    /// Messages that it may lack, or have in an earlier form, because it went on from an earlier copy.
+    var exempt: Set<MessageReference> = []
+    /// Whether others may still write to it in sessions that it does not have any more.
+    var isSettling = false
+
+    struct Copy {
+        fileprivate var store: InMemoryStore
+        fileprivate var latched: Set<AccountID>
+        fileprivate var versions: [String: Int]
+        fileprivate var shown: Set<MessageReference>
+        fileprivate var states: [MessageReference: DeliveryState]
+        var groups: [GroupState]
+    }
 
     init(_ person: String, _ number: Int, seed: UInt64, skew: Int64, now: Timestamp) throws {
         (self.person, name, self.seed, self.skew) = (person, "\(person)\(number)", seed, skew)
@@ -75,6 +94,21 @@ final class ModelDevice {
         let sendsSeveral = machine.sendsSeveral
         machine = try Self.make(person, store, seed &+ lives &* 1_000_003, now)
         machine.sendsSeveral = sendsSeveral
+    }
+
+    /// Makes a copy of the store, as a backup of the app's files does.
+    func backUp() {
+        changed = []
+        copy = Copy(
+            store: store.copy(), latched: latched, versions: versions, shown: shown, states: states,
+            groups: machine.groups)
+    }
+
+    /// Goes back to the copy.
+    func goBack(to copy: Copy, _ now: Timestamp) throws {
+        store = copy.store.copy()
+        (latched, versions, shown, states) = (copy.latched, copy.versions, copy.shown, copy.states)
+        try makeAgain(now)
     }
 
     var id: DeviceID { machine.own.id }
@@ -173,11 +207,22 @@ final class ModelWorld {
     private var next: UInt64 = 0
     private var hasFaults = true
     private var isStarting = false
+    /// Apart from the other one, so that worlds without these faults are what they were.
+    private var chance: SeededGenerator
     private let reorders: Bool
+    /// Whether devices go on from earlier copies of their stores, and whether the server answers with earlier states.
+    private let (restores, isStale): (Bool, Bool)
+    /// Steps until a restored device has new sessions with all others; nil if none is restored.
+    private var settlesIn: Int?
+    private var hasRestored = false
+    /// Groups of which a restored device had another version: there may be two branches.
+    private var divided: Set<GroupID> = []
     private let hasReceipts: Bool
 
     // The server.
     private var accounts: [String: Account] = [:]
+    /// The keys that accounts have published before.
+    private var earlierKeys: [String: [[UInt8]]] = [:]
     private var mailboxes: [DeviceID: [Mail]] = [:]
     private var blobs: [String: [UInt8]] = [:]
     /// The highest request of a device for another one.
@@ -203,6 +248,8 @@ final class ModelWorld {
         self.people = Array(["alice", "bob", "carol", "dave", "erin"].prefix(people))
         deviceLimit = devices
         random = SeededGenerator(seed: seed)
+        chance = SeededGenerator(seed: seed &+ 1 << 32)
+        (restores, isStale) = (seed.isMultiple(of: 3), seed % 3 == 1)
         (reorders, hasReceipts) = (seed.isMultiple(of: 2), !seed.isMultiple(of: 5))
         for person in self.people { try addDevice(of: person) }
     }
@@ -214,6 +261,9 @@ final class ModelWorld {
     private func pick<Element>(_ elements: [Element]) -> Element? {
         elements.isEmpty ? nil : elements[random.below(elements.count)]
     }
+
+    /// Like ``draws(_:)``, for faults that not all worlds have.
+    private func happens(_ percent: Int) -> Bool { hasFaults && chance.below(100) < percent }
 
     private func note(_ text: @autoclosure () -> String) {
         trace.append(text())
@@ -277,13 +327,65 @@ final class ModelWorld {
         for reference in device.machine.wantedGroups { device.want(reference) }
     }
 
-    private func restart(_ device: ModelDevice) throws {
-        note("\(device.name) restarts")
+    private func restart(_ device: ModelDevice, from copy: ModelDevice.Copy? = nil) throws {
+        note("\(device.name) \(copy == nil ? "restarts" : "goes back to an earlier copy")")
         (device.attempts, device.answers, device.wantedKeys, device.reads) = ([], [], [], [])
         (device.postponedKeys, device.wantedGroups, device.proposals, device.opening) = ([], [], [], nil)
-        try device.makeAgain(now(device))
+        device.renewals = []
+        if let copy {
+            try device.goBack(to: copy, now(device))
+            isStarting = true
+            try run(device, [.restored(ticket: newTicket())])
+        } else {
+            try device.makeAgain(now(device))
+        }
         try check(device)
         try start(device)
+    }
+
+    /// Copies of stores are made and put back.
+    private func restoreSome() throws {
+        guard restores else { return }
+        if let left = settlesIn {
+            settlesIn = left - 1
+            guard left == 0 else { return }
+            settlesIn = nil
+            try settleRestored()
+        }
+        let used = used
+        guard !used.isEmpty else { return }
+        if happens(30) { used[chance.below(used.count)].backUp() }
+        let device = used[chance.below(used.count)]
+        if settlesIn == nil, happens(15), let copy = device.copy { try restore(device, copy) }
+    }
+
+    /// A device goes on from an earlier copy of its store.
+    private func restore(_ device: ModelDevice, _ copy: ModelDevice.Copy) throws {
+        hasRestored = true
+        let before = Dictionary(uniqueKeysWithValues: copy.groups.map { ($0.id, $0.chain) })
+        divided.formUnion(device.machine.groups.filter { before[$0.id] != $0.chain }.map(\.id))
+        try restart(device, from: copy)
+        // What it has written since is where it has come, and it cannot know what is there.
+        try order.removeAll { reference in
+            guard device.changed.contains(reference) == false else { return true }
+            return try messages[reference]?.author === device && device.message(reference) == nil
+        }
+        for other in devices where other.person == device.person { other.exempt.formUnion(order) }
+        device.changed = []
+        device.isSettling = true
+        settlesIn = 3
+    }
+
+    /// Lets all devices begin new sessions with those that were restored.
+    private func settleRestored() throws {
+        hasFaults = false
+        try rest()
+        clock += 700_000
+        for device in alive { try run(device, [.tick]) }
+        try rest()
+        hasFaults = true
+        for device in devices { device.isSettling = false }
+        note("restored devices have settled")
     }
 
     private func newTicket() -> UInt64 {
@@ -383,6 +485,7 @@ final class ModelWorld {
             device.want(user)
             wanted.append(user)
         case .groupWanted(let reference): device.want(reference)
+        case .sessionLost(let user, let lost): device.renewals.append((user, lost))
         case .leaveAgain(let group): device.leaves.append(group)
         case .unreadable(let user, let reason):
             note("\(device.name) cannot read an envelope of \(user): \(reason)")
@@ -434,6 +537,7 @@ final class ModelWorld {
         messages[accepted.reference] = Message(
             author: device, conversation: conversation(chat, device), texts: [text], hasTimer: accepted.timer != nil)
         order.append(accepted.reference)
+        for other in devices where other.isSettling { other.exempt.insert(accepted.reference) }
         for person in (texts[text]?.persons ?? []).sorted() {
             device.waiting.append((accepted.reference, chat.id, person))
         }
@@ -528,6 +632,8 @@ final class ModelWorld {
         case .delete: messages[reference]?.isDeleted = true
         case .react: messages[reference]?.reactions[device.person] = (characters, device)
         }
+        device.changed.insert(reference)
+        for other in devices where other.isSettling { other.exempt.insert(reference) }
         // What waits for keys is sealed as it is then.
         guard message.state != .waiting || !message.isOwn else { return }
         messages[reference]?.devices = devices.count
@@ -585,6 +691,7 @@ final class ModelWorld {
     /// One thing that a person does.
     func act() throws {
         clock += Int64(random.below(1000))
+        try restoreSome()
         guard let device = pick(used) else { return }
         switch random.below(20) {
         case 0..<9: try write(by: device)
@@ -661,6 +768,7 @@ final class ModelWorld {
             let list = try PublishedKeys(bytes).deviceList
             guard accounts[device.person].map({ list.continues($0.list) }) ?? true else { return .refused("conflict") }
             note("\(device.name) publishes \(list.versions.count): \(list.current.map { $0.id.name.suffix(4) })")
+            if let keys = accounts[device.person]?.keys { earlierKeys[device.person, default: []].append(keys) }
             accounts[device.person] = Account(keys: bytes, list: list)
             return .done
         case .register(let bytes):
@@ -734,7 +842,7 @@ final class ModelWorld {
             }
             // The read of keys may fail, and it may end when other keys were published.
             guard !draws(10) else { return }
-            device.opening = (mail.number, accounts[mail.user]?.keys)
+            device.opening = (mail.number, keys(of: mail.user))
         case .receipt(let message, let isRead):
             let reply = try perform(device) { .receipt(ticket: $0, message, from: mail.user, isRead: isRead) }
             if reply != nil { remove(mail, of: device) }
@@ -745,6 +853,8 @@ final class ModelWorld {
                 return remove(mail, of: device)
             }
             let reply = try perform(device) { .adopt(ticket: $0, bytes) }
+            // A restored device reads its account first.
+            if case .refused(.keysMissing)? = reply { return }
             try noteAdopted(id, by: device)
             if reply != nil { remove(mail, of: device) }
         }
@@ -778,6 +888,14 @@ final class ModelWorld {
 
     private func remove(_ mail: Mail, of device: ModelDevice) {
         mailboxes[device.id]?.removeAll { $0.number == mail.number }
+        // A server that has forgotten the acknowledgement.
+        if isStale, happens(5), case .envelope = mail.item { put(mail.item, for: device.id, from: mail.user) }
+    }
+
+    /// The keys that an account has published, or earlier ones.
+    private func keys(of user: String) -> [UInt8]? {
+        guard isStale, happens(25), let earlier = earlierKeys[user] else { return accounts[user]?.keys }
+        return earlier[chance.below(earlier.count)]
     }
 
     /// Notes what the master device has, so that a device that it has added has to get it.
@@ -815,7 +933,7 @@ final class ModelWorld {
         let started = device.wantedKeys.first { user in !device.reads.contains { $0.user == user } }
         guard let user = started, !draws(10) else { return }
         device.wantedKeys.removeAll { $0 == user }
-        device.reads.append((user, accounts[user]?.keys))
+        device.reads.append((user, keys(of: user)))
     }
 
     private func readGroup(_ device: ModelDevice) throws {
@@ -825,7 +943,7 @@ final class ModelWorld {
         var reply = try perform(device) { .readGroup(ticket: $0, reference, bytes, hasKeys: false) }
         if case .keysNeeded(let users)? = reply {
             for user in users {
-                let keys = accounts[user]?.keys
+                let keys = keys(of: user)
                 _ = try perform(device) { .keys(ticket: $0, keys, of: user, NewSessions(begins: false)) }
             }
             reply = try perform(device) { .readGroup(ticket: $0, reference, bytes, hasKeys: true) }
@@ -835,7 +953,13 @@ final class ModelWorld {
         if device.machine.wantedGroups.contains(reference) { device.want(reference) }
     }
 
-    private enum Move { case make, answer, mail, startRead, finishRead, group, proposal, leave }
+    private func renew(_ device: ModelDevice) throws {
+        let (user, lost) = device.renewals.removeFirst()
+        let keys = keys(of: user)
+        try perform(device) { .keys(ticket: $0, keys, of: user, NewSessions(renewing: lost)) }
+    }
+
+    private enum Move { case make, answer, mail, startRead, finishRead, group, proposal, leave, renew }
 
     private func moves(of device: ModelDevice) -> [Move] {
         var moves: [Move] = []
@@ -849,6 +973,7 @@ final class ModelWorld {
         if !device.wantedGroups.isEmpty { moves.append(.group) }
         if !device.proposals.isEmpty { moves.append(.proposal) }
         if !device.leaves.isEmpty { moves.append(.leave) }
+        if !device.renewals.isEmpty { moves.append(.renew) }
         return moves
     }
 
@@ -869,6 +994,7 @@ final class ModelWorld {
         case .finishRead: try finishRead(device)
         case .group: try readGroup(device)
         case .proposal: try finishProposal(device)
+        case .renew: try renew(device)
         case .leave: try propose(.remove([device.person]), device.leaves.removeFirst(), device)
         }
         return true
@@ -964,7 +1090,7 @@ final class ModelWorld {
             }
         }
         var unstable: [GroupID: Set<String>] = [:]
-        for id in groupOrder { unstable[id] = try checkGroup(id, listed) }
+        for id in groupOrder { unstable[id] = divided.contains(id) ? Set(people) : try checkGroup(id, listed) }
         for device in alive { try check(device, unstable) }
         for device in listed { try checkOrder(device) }
     }
@@ -1008,10 +1134,12 @@ final class ModelWorld {
         }
         guard isListed(device) else { return }
         for reference in order {
-            guard let model = messages[reference] else { continue }
+            guard let model = messages[reference], !device.exempt.contains(reference) else { continue }
             let first = model.texts[0]
             var people: Set<String> = []
             if case .group(let id) = model.conversation {
+                // Texts of groups are not sealed again for a device that has lost its sessions.
+                guard !hasRestored else { continue }
                 people = unstable[id] ?? []
                 guard !people.contains(model.author.person), !people.contains(device.person) else { continue }
             }
@@ -1055,7 +1183,7 @@ final class ModelWorld {
 
     /// Texts of a device come in the order in which they were written.
     private func checkOrder(_ device: ModelDevice) throws {
-        guard !reorders else { return }
+        guard !reorders, !hasRestored else { return }
         var last: [AccountID: [DeviceID: MessageReference]] = [:]
         for (chat, reference) in device.arrivals where chat.group == nil {
             if let before = last[chat]?[reference.device], before.message.value > reference.message.value {

@@ -14,7 +14,7 @@ final class World {
     /// A device of a person, with its machine.
     final class Device {
         let user: String
-        let store = InMemoryStore(.single)
+        private(set) var store = InMemoryStore(.single)
         let peers = PeerCache()
         private let seed: UInt64
         private let carrier: Carrier
@@ -50,6 +50,17 @@ final class World {
             attempts = []
             machine = try Self.make(user, carrier, store, peers, seed &+ UInt64(now.wall), now)
             run([.authenticated(true)])
+        }
+
+        /// Goes on from an earlier copy of its store.
+        ///
+        /// - Parameter isNoted: whether the machine is told of it.
+        func restore(from copy: InMemoryStore, isNoted: Bool = true) throws {
+            store = copy
+            (attempts, events) = ([], [])
+            machine = try Self.make(user, carrier, store, peers, seed &+ UInt64(now.wall), now)
+            if isNoted { perform { .restored(ticket: $0) } }
+            run([.authenticated(true), .tick])
         }
 
         var id: DeviceID { machine.own.id }

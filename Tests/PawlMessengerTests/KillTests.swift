@@ -97,4 +97,45 @@ import Testing
             #expect(numbers(mine.stdout, "text") == texts)
         }
     }
+
+    /// A device is added, and both devices are killed again and again while the history is handed over.
+    @Test func anAddedDeviceGetsTheWholeHistoryOnce() throws {
+        var random = SeededGenerator(seed: 12)
+        try FileManager.default.createDirectory(atPath: scratch.file("spool"), withIntermediateDirectories: true)
+        let bob = try victim("bob", "alice", "read")
+        try eventually("the keys of bob") { FileManager.default.fileExists(atPath: scratch.file("spool/keys/bob")) }
+        #expect(bob.kill(SIGKILL))
+        try bob.waitForExit()
+        // Several parts of history.
+        let first = try victim("alice", "bob", "serve", "60")
+        try eventually("the history is written") { first.stdout.contains("written") || !first.isRunning }
+        #expect(first.kill(SIGKILL), "it ended by itself: \(first.stderr)")
+        try first.waitForExit()
+        func tablet(_ mode: String...) throws -> ChildProcess {
+            try ChildProcess(program, [scratch.file("spool"), scratch.file("tablet"), "alice", "bob"] + mode)
+        }
+        var shown: [Int] = []
+        for _ in 0..<(Self.isLong ? 60 : 6) {
+            let pair = (master: try victim("alice", "bob", "serve", "1"), tablet: try tablet("read"))
+            usleep(UInt32.random(in: 0...600_000, using: &random))
+            for process in [pair.master, pair.tablet] {
+                #expect(process.kill(SIGKILL), "it ended by itself: \(process.stderr)")
+                try process.waitForExit()
+            }
+            shown += numbers(pair.tablet.stdout, "own")
+        }
+        // Nothing is killed any more.
+        let master = try victim("alice", "bob", "serve", "1")
+        try eventually("the last text is accepted") { master.stdout.contains("written") || !master.isRunning }
+        let last = try #require(numbers(master.stdout, "accepted").last, "\(master.stderr)")
+        let list = try tablet("gather", "\(last)")
+        try eventually("the tablet has the history") { list.stdout.hasSuffix("end\n") || !list.isRunning }
+        try list.waitForExit()
+        #expect(list.stdout.hasSuffix("end\n"), "\(list.stderr)")
+        shown += numbers(list.stdout, "own")
+        #expect(numbers(list.stdout, "text") == Array(1...last), "in order, each once")
+        #expect(Set(shown).count == shown.count, "a text was shown twice")
+        #expect(master.kill(SIGKILL), "it ended by itself: \(master.stderr)")
+        try master.waitForExit()
+    }
 }
