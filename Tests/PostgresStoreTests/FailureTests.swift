@@ -137,7 +137,10 @@ struct FailureTests {
             return !database.isRunning || (try? database.execute("SELECT 1")) == nil
         }
         small.empty()
-        if !database.isRunning { try database.start() }
+        try eventually("the database runs again") {
+            if !database.isRunning { try database.start() }
+            return (try? database.execute("SELECT 1")) != nil
+        }
         try traffic.wait(for: 5)
         try expectStored(traffic.stop(), store)
     }
