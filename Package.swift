@@ -295,7 +295,7 @@ let package = Package(
             name: "Benchmarks",
             dependencies: [
                 "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO",
-                "PawlMessenger", "PawlPeerToPeerTCP", "Protection",
+                "PawlMessenger", "PawlPeerToPeerTCP", "PostgresStore", "Protection",
                 "RequestQueue", "RequestQueueAsyncHTTP", "RequestQueueClient",
                 "SQLiteQueue", "SQLiteStore", "StoreBase", "StorePort", "TransportsClient", "TransportsCore",
                 "TransportsService", "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL,

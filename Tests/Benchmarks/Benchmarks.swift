@@ -12,6 +12,6 @@ struct Benchmarks: ParsableCommand {
             Tables.self, Load.self, RoomLoad.self, Idle.self, RelaySink.self, ByteRelay.self, RawSQLite.self,
             RatchetLoad.self, OMEMOLoad.self, QueueLoad.self, QueueShare.self, QueueSockets.self, RawQueue.self,
             HistoryLoad.self, RawHistory.self, HTTPBackend.self, TransportLoad.self, MessengerLoad.self,
-            MessengerFill.self, MessengerOpen.self,
+            MessengerFill.self, MessengerOpen.self, StoreLoad.self,
         ])
 }

@@ -11,7 +11,7 @@ struct Tables: ParsableCommand {
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
         case throughput, rooms, persistence, queue, history, memory, accounts, sidecar, proxy, ratchet, transports,
-            messenger
+            messenger, postgres
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
@@ -56,6 +56,8 @@ struct Tables: ParsableCommand {
                 try TransportTable(workbench: workbench, rust: self.rust, isQuick: self.quick).print()
             case .messenger:
                 try MessengerTable(workbench: workbench, isQuick: self.quick).print()
+            case .postgres:
+                try PostgresTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .sidecar:
                 try SidecarTable(workbench: workbench, isQuick: self.quick).print()
             case .proxy:
