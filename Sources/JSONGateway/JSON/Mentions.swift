@@ -38,12 +38,14 @@ package struct MentionFields: Sendable, Equatable {
         (self.everyone, self.others, self.exception) = (everyone, others, exception)
     }
 
-    /// The mentions of a message, empty if it mentions no one; nil if its client has listed them.
+    /// The mentions of a message, empty if it mentions no one; nil if its client has listed them, or it has no text: what
+    /// an app has invented comes back as it was.
     ///
     /// - Parameter members: chooses the accounts that are in the conversation.
     package func filled(
         _ document: JSONDocument, _ message: FoundMessage, among members: ([String]) -> [String]
     ) -> JSONFragment? {
+        guard message.text != nil else { return nil }
         guard let own = try? document.places(object, from: message.content), own.isEmpty else { return nil }
         guard exception.map({ (try? document.places($0, from: message.content).isEmpty) ?? false }) ?? true else {
             return .object([])

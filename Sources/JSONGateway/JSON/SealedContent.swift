@@ -78,7 +78,7 @@ package struct SealedContent: Equatable, Sendable {
             }
             values.append((name, JSONFragment(document, place)))
         }
-        guard !values.isEmpty else { throw .malformedContent }
+        guard !values.isEmpty, values.count <= Self.partLimit + 1 else { throw .malformedContent }
         (self.values, self.kind) = (values, kind)
     }
 
