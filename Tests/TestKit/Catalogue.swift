@@ -95,11 +95,15 @@ package struct Catalogue {
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: folder) }
         let checkouts = Self.modules.deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "checkouts/swift-crypto/Sources").path
-        let systems = ["CLibcrypto", "CSodium"].flatMap {
-            ["-Xcc", "-fmodule-map-file=\(root.path)/Sources/\($0)/module.modulemap"]
+            .deletingLastPathComponent().appending(path: "checkouts").path
+        let maps =
+            ["CLibcrypto", "CSodium"].map { "\(root.path)/Sources/\($0)" } + [
+                "\(checkouts)/GRDB.swift/Sources/GRDBSQLite"
+            ]
+        let systems = maps.flatMap { ["-Xcc", "-fmodule-map-file=\($0)/module.modulemap"] }
+        let boring = ["CCryptoBoringSSL", "CCryptoBoringSSLShims"].flatMap {
+            ["-I", "\(checkouts)/swift-crypto/Sources/\($0)/include"]
         }
-        let boring = ["CCryptoBoringSSL", "CCryptoBoringSSLShims"].flatMap { ["-I", "\(checkouts)/\($0)/include"] }
         let information = try Self.output(["swift", "-print-target-info"]).text
         guard let triple = information.firstMatch(of: /"triple": "([^"]+)"/)?.1 else { return "no target" }
         let graph = try Self.output(
