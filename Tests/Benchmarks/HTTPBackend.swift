@@ -9,10 +9,15 @@ struct HTTPBackend: ParsableCommand {
         commandName: "http-backend", abstract: "A small chat over HTTP and WebSocket, in memory, for one loop.")
 
     @Option(help: "The port to listen on, on 127.0.0.1.") var port: Int
+    @Flag(help: "Acknowledge each frame, as the mapping says.") var acknowledges = false
+
+    /// How a frame begins that acknowledges another.
+    static let acknowledgement = "{\"type\":\"ack\",\"id\":\""
 
     func run() throws {
         try DescriptorLimit.raise()
         let loop = MultiThreadedEventLoopGroup(numberOfThreads: 1).next()
+        let acknowledges = self.acknowledges
         let messages = try loop.submit { NIOLoopBound(BackendMessages(), eventLoop: loop) }.wait()
         let server = try ServerBootstrap(group: loop)
             .serverChannelOption(.backlog, value: 4096)
@@ -20,7 +25,8 @@ struct HTTPBackend: ParsableCommand {
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(HTTPBackendConnection(messages.value))
+                    try channel.pipeline.syncOperations.addHandler(
+                        HTTPBackendConnection(messages.value, acknowledges: acknowledges))
                 }
             }
             .bind(host: "127.0.0.1", port: self.port).wait()
@@ -71,13 +77,16 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
     private static let sending = "{\"type\":\"send\""
 
     private let messages: BackendMessages
+    private let acknowledges: Bool
     private var unread = ByteBuffer()
     private var outbound = ByteBuffer()
     private var isWebSocket = false
     /// Who opened the WebSocket.
     private var sender: Substring = ""
 
-    init(_ messages: BackendMessages) { self.messages = messages }
+    init(_ messages: BackendMessages, acknowledges: Bool) {
+        (self.messages, self.acknowledges) = (messages, acknowledges)
+    }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = Self.unwrapInboundIn(data)
@@ -134,9 +143,16 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
         guard let frame = WebFrame.read(&self.unread) else { return false }
         guard frame.isText else { return true }
         let text = Substring(frame.text.utf8.dropFirst(Self.sending.utf8.count))
+        let number = self.messages.next()
         WebFrame.write(
-            "{\"type\":\"message\",\"message_id\":\"\(self.messages.next())\",\"sender\":\"\(self.sender)\"" + text,
+            "{\"type\":\"message\",\"message_id\":\"\(number)\",\"sender\":\"\(self.sender)\"" + text,
             isMasked: false, to: &self.outbound)
+        if self.acknowledges, let name = text.firstRange(of: "\"id\":\"") {
+            let id = text[name.upperBound...].prefix { $0 != "\"" }
+            WebFrame.write(
+                HTTPBackend.acknowledgement + id + "\",\"message_id\":\"\(number)\"}", isMasked: false,
+                to: &self.outbound)
+        }
         return true
     }
 }

@@ -44,7 +44,7 @@ struct ProxyTable {
             "WebSocket frames, there and back", [.direct, .haproxy] + ours, .frame, window: 8, peer: .haproxy,
             unit: "frames",
             "8 frames under way in each connection, texts of \(WebLoad.textSize) bytes. Under `hosted` each is sealed on its way "
-                + "there and opened on its way back.")
+                + "there, committed to the queue, sent, acknowledged by the backend, and opened on its way back.")
         try self.printShares()
         try self.printHTTP2()
     }
@@ -115,7 +115,8 @@ struct ProxyTable {
         let directory = "\(self.workbench.directory)/proxy-\(upstream)"
         guard mkdir(directory, 0o700) == 0 else { throw Failure("\(directory): \(lastError())") }
         let backend = try ChildProcess.again(
-            ["http-backend", "--port", "\(upstream)"], log: "\(directory)/backend.log")
+            ["http-backend", "--port", "\(upstream)"] + (front == .hosted ? ["--acknowledges"] : []),
+            log: "\(directory)/backend.log")
         do {
             try backend.wait(forWord: "ready")
             let port = front == .direct ? upstream : try Ports.free()

@@ -164,6 +164,7 @@ private final class WebLoadConnection: ChannelInboundHandler {
     private func takeAnswer() -> Bool {
         guard !self.isUpgraded else {
             guard let frame = WebFrame.read(&self.unread) else { return false }
+            if frame.text.hasPrefix(HTTPBackend.acknowledgement) { return self.takeAnswer() }
             if !frame.text.holds(Self.text) { self.record.faults += 1 }
             return true
         }
