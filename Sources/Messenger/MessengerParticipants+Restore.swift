@@ -85,7 +85,11 @@ extension MessengerParticipants {
         guard memory.isRestored else { return }
         memory.isRestored = false
         append(.removeRecord(.ownDevices, name: Self.restoredRecord), &unit)
-        guard isMaster else { return }
+        guard isMaster else {
+            // What was asked for before there was a session has had no answer.
+            historyAsked = nil
+            return
+        }
         // They have the devices that were added since, and prekeys that this device does not have any more.
         if keys.deviceList == own.deviceList { try store(keys, &unit) }
         try found(now, &unit)
