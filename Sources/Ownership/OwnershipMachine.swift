@@ -319,7 +319,8 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
             case .idle: if row.owner == id { release(shard, row.mark) }
             case .loading(nil, let epoch): load(shard, epoch)
             case .loading(_, let epoch), .owned(let epoch):
-                if row.mark.epoch > epoch {
+                // A database that was rolled back may show this epoch as another gateway's.
+                if row.mark.epoch > epoch || row.owner != id {
                     lose(shard)
                 } else {
                     leave(shard, wanted[shard] != id)

@@ -89,6 +89,13 @@ import Testing
         #expect(bench.machine.ownedShards.isEmpty)
     }
 
+    @Test func anotherOwnerInTheSameEpochEndsTheOwnership() {
+        var bench = Bench.owner(others: [Bench.other])
+        bench.rows[0].owner = Bench.other
+        bench.read()
+        #expect(bench.words() == ["drop 0"] && bench.machine.ownedShards.isEmpty)
+    }
+
     @Test func aLoadThatShowsAnotherEpochDoesNotOwn() {
         var bench = Bench()
         bench.read()

@@ -4,8 +4,8 @@ import Testing
 /// Several gateways under faults, one seed after the other. A seed that fails is printed, and repeats its run.
 @Suite struct SimulatorTests {
     private static let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
-    private static let seedsOfPart = isLong ? 1000 : 25
-    private static let parts = isLong ? 100 : 8
+    private static let seedsOfPart = isLong ? 1000 : 50
+    private static let parts = isLong ? 100 : 4
     /// Ours: seeds within which each mutant has to be caught; measured: within forty.
     private static let mutantSeeds: UInt64 = 200
 
