@@ -17,6 +17,8 @@ package final class MovingStore: CopySource {
     private let files: StoreFiles
     private let lock: FileLock
     private let pool: DatabasePool
+    /// A closed pool must not be used again.
+    private let isClosed = Atomic<Bool>(false)
 
     /// Opens the store of a directory, and brings it to the newest schema.
     ///
@@ -52,7 +54,7 @@ package final class MovingStore: CopySource {
 
     /// Sets the file aside: no gateway opens it from now on. Nothing is read afterwards.
     package func setAside() throws(StoreError) {
-        Connections.close(pool)
+        close()
         guard FileSystem.size(of: files.store + "-wal") == 0 else { throw .logStays(files) }
         for path in StoreFiles.database(files.store).dropFirst() { try FileSystem.remove(path) }
         try FileSystem.move(files.store, to: files.moved)
@@ -65,7 +67,11 @@ package final class MovingStore: CopySource {
     /// Gives the file its name back, if the copy was not committed.
     package func putBack() throws(StoreError) { try SetAsideStore.putBack(files) }
 
-    deinit { Connections.close(pool) }
+    private func close() {
+        if !isClosed.exchange(true, ordering: .sequentiallyConsistent) { Connections.close(pool) }
+    }
+
+    deinit { close() }
 }
 
 /// A store that was set aside by ``MovingStore``.

@@ -78,7 +78,8 @@ struct CopyTests {
             "\(try store.deliveries(of: AccountID(text: "bob")))", "\(try store.evidence(limit: 9))",
             "\(try store.observations(limit: 9))", "\(try store.tallies(sinceHour: 0))",
             "\(try store.contentKeys(of: [MessageID(40)]))",
-            "\(try store.requests(states: RequestState.allCases, limit: 9))", "\(try store.requestCounts())",
+            "\(try store.requests(states: RequestState.allCases, limit: 9))",
+            "\(try store.requestCounts().map { "\($0): \($1)" }.sorted())",
         ]
         for kind in RecordKind.allCases { words.append("\(try store.records(kind).map { "\($0)".count })") }
         let queue = try store.queueContents()

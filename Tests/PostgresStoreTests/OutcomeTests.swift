@@ -50,10 +50,15 @@ struct OutcomeTests {
             number += 1
             return number
         }
+        /// Commits a step over a connection of its own, with nothing else: the epochs are known here.
+        func commit(_ step: UInt64) -> CommitOutcome {
+            let epochs = store.state.withLock { Array($0.epochs.prefix(1)) }
+            return store.outcome(of: PreparedCommit([Self.step(step)], by: epochs))
+        }
         // How long a connection with one commit is.
         store.writer.close()
         let known = tap.recordings.count
-        guard case .done = try Self.outcome(store, next()) else {
+        guard case .done = commit(next()) else {
             Issue.record("the first commit failed")
             return
         }
@@ -73,9 +78,7 @@ struct OutcomeTests {
                 let start = direction == .fromServer ? length - 96 : length / 4
                 tap.resetAfter(start + (length - start) * place / 16 - 1, of: direction)
                 let step = next()
-                // The epochs are known here; the read of the row limits would need a connection.
-                let epochs = store.state.withLock { Array($0.epochs.prefix(1)) }
-                let outcome = store.outcome(of: PreparedCommit([Self.step(step)], by: epochs))
+                let outcome = commit(step)
                 tap.resetAfter(nil, of: direction)
                 store.writer.close()
                 switch outcome {

@@ -7,7 +7,8 @@ import Testing
 @Suite(.blocking) struct TextTests {
     /// The sources of texts that have a code or a function: what a test can name instead.
     private static let sources = [
-        "Sources/Reports/Notices.swift", "Sources/SQLiteStore/StoreRefusals.swift", "Sources/Outbox/ActRefusal.swift",
+        "Sources/Reports/Notices.swift", "Sources/SQLiteStore/StoreRefusals.swift",
+        "Sources/StoreBase/KeyRefusals.swift", "Sources/Outbox/ActRefusal.swift",
         "Sources/pawl/Admin/AdminService.swift",
         "Sources/pawl/Serving/RoleRecord.swift", "Sources/pawl/Serving/Role.swift",
     ]
