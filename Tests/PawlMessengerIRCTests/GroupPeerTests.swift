@@ -1,5 +1,6 @@
 import Foundation
 import PawlMessenger
+import PawlMessengerIRC
 import PeerKit
 import TestKit
 import TestThreads
@@ -25,8 +26,7 @@ import Testing
     }
 
     /// No server keeps the versions of a group: members hand them over to each other.
-    @Test(.disabled("A member that was away does not connect again within three minutes; the cause is not known."))
-    func groupsWorkInBand() async throws {
+    @Test func groupsWorkInBand() async throws {
         let lab = try await IRCLab(.ngircd)
         defer { lab.stop() }
         let database = MessengerDatabase.inMemory()
