@@ -121,7 +121,8 @@ package enum OwnershipEvent<Job: Sendable, Reply: Sendable>: Sendable {
     case disconnected(GatewayID)
     /// Another gateway has this rise in effect.
     case acknowledged(GatewayID, version: UInt64)
-    /// An act of the operator that makes something stricter is committed, as this rise.
+    /// An act of the operator that makes something stricter is committed, as this rise. It is not answered if the database
+    /// is known to be rolled back.
     case raised(version: UInt64, ticket: UInt64)
     case drain
 }

@@ -601,6 +601,8 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     // MARK: Barriers
 
     private mutating func wait(_ waiter: Waiter, for version: UInt64, now: Int64) {
+        // A rise of the time before a rollback was accepted has a number that says nothing afterwards.
+        guard case .running = condition else { return }
         guard version > barriers.complete else { return release(waiter) }
         guard barriers.wait(waiter, for: version, next: nextNumber, now: now) else { return }
         actions.append(.announce(version: version))

@@ -415,5 +415,10 @@ import Testing
         bench.isRolledBack = true
         bench.read()
         #expect(bench.words() == ["drop 0"] && bench.machine.isRolledBack)
+        // Nothing of this time is in effect after the operator has accepted.
+        bench.give(.raised(version: 1, ticket: 9))
+        (bench.isRolledBack, bench.generation, bench.version) = (false, 1, 1000)
+        for _ in 0..<3 { bench.read() }
+        #expect(!bench.words().contains("in effect 9"))
     }
 }
