@@ -90,6 +90,75 @@ package struct FrameReader: Sendable {
         return nil
     }
 
+    // MARK: Messages that pass as they are
+
+    /// Ours: maximum payload of a masked frame that is offered unmasked, in bytes. More would be taken from the heap.
+    private static let unmaskedLimit = 1024
+
+    /// Counts the bytes at the front that are whole messages of one frame each, up to the first that may not pass.
+    ///
+    /// Stops before everything else too: ``next(_:)`` reads that, or refuses it.
+    ///
+    /// - Parameter passes: whether a message may pass as it is. Gets its payload, unmasked, and whether it is a text.
+    package func wholeMessages(
+        in buffer: ByteBuffer, while passes: (_ payload: UnsafeRawBufferPointer, _ isText: Bool) -> Bool
+    ) -> Int {
+        guard passing == nil, fragments == nil else { return 0 }
+        return buffer.withUnsafeReadableBytes { bytes in
+            withUnsafeTemporaryAllocation(byteCount: isMasked ? Self.unmaskedLimit : 0, alignment: 8) { copy in
+                var end = 0
+                while let frame = wholeFrame(UnsafeRawBufferPointer(rebasing: bytes[end...])) {
+                    var payload = UnsafeRawBufferPointer(rebasing: bytes[(end + frame.header)..<(end + frame.size)])
+                    if isMasked {
+                        guard payload.count <= copy.count else { break }
+                        Self.unmask(payload, bytes[(end + frame.header - 4)...], into: copy)
+                        payload = UnsafeRawBufferPointer(rebasing: copy[..<payload.count])
+                    }
+                    guard passes(payload, frame.isText) else { break }
+                    end += frame.size
+                }
+                return end
+            }
+        }
+    }
+
+    /// Reads the sizes of the frame at the front; nil if it is no whole message, has not come whole, or breaks a rule.
+    private func wholeFrame(_ bytes: UnsafeRawBufferPointer) -> (header: Int, size: Int, isText: Bool)? {
+        guard bytes.count >= 2, bytes[0] == 0x81 || bytes[0] == 0x82, (bytes[1] & 0x80 != 0) == isMasked else {
+            return nil
+        }
+        var (header, length) = (2, Int(bytes[1] & 0x7F))
+        if length == 126 {
+            guard bytes.count >= 4 else { return nil }
+            (header, length) = (4, Int(bytes[2]) << 8 | Int(bytes[3]))
+            guard length > 125 else { return nil }
+        } else if length == 127 {
+            return nil
+        }
+        if isMasked { header += 4 }
+        guard length <= limit, bytes.count >= header + length else { return nil }
+        return (header, header + length, bytes[0] == 0x81)
+    }
+
+    private static func unmask(
+        _ payload: UnsafeRawBufferPointer, _ mask: Slice<UnsafeRawBufferPointer>,
+        into copy: UnsafeMutableRawBufferPointer
+    ) {
+        let mask = UnsafeRawBufferPointer(rebasing: mask)
+        let word = UInt64(mask.loadUnaligned(as: UInt32.self))
+        let wide = word << 32 | word
+        var index = 0
+        while index + 8 <= payload.count {
+            let masked = payload.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+            copy.storeBytes(of: masked ^ wide, toByteOffset: index, as: UInt64.self)
+            index += 8
+        }
+        while index < payload.count {
+            copy[index] = payload[index] ^ mask[index % 4]
+            index += 1
+        }
+    }
+
     // MARK: Longer messages
 
     /// Whether a message passes in pieces: ``nextPiece(_:)`` reads it, and not ``next(_:)``.

@@ -3,6 +3,8 @@
 // What is held of messages counts in the budget, and so does a long message until its receiver has taken it. A relay
 // without room ends with 1013, and one whose sender leaves a message unfinished with 1008.
 //
+// Messages that need not be read pass as they are, all of one read with one write. See `PassingMessages`.
+//
 // A message above the limit ends the relay, or passes in pieces, unread, while nothing is protected. What the gateway sends
 // itself to the same side waits until it has passed, and so does the message until those before it have.
 
@@ -181,7 +183,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private func pumpClient() {
         waitsToPass.client = false
         do throws(FrameFault) {
-            while !isOver, !hasClosed.client, !isCongested, let message = try nextFromClient() {
+            while !isOver, !hasClosed.client, !isCongested {
+                passFromClient()
+                guard let message = try nextFromClient() else { return }
                 switch message {
                 case .data(let bytes, let isText): take(.fromClient(bytes, isText: isText))
                 case .close(let bytes):
@@ -207,7 +211,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private func pumpBackend() {
         waitsToPass.backend = false
         do throws(FrameFault) {
-            while !isOver, !hasClosed.backend, !isCongested, let message = try nextFromBackend() {
+            while !isOver, !hasClosed.backend, !isCongested {
+                passFromBackend()
+                guard let message = try nextFromBackend() else { return }
                 switch message {
                 case .data(let bytes, let isText): take(.fromBackend(bytes, isText: isText))
                 case .close(let bytes):
@@ -229,6 +235,25 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             backendReader.pass()
             pumpBackend()
         }
+    }
+
+    /// Passes the messages at the front that the machine need not read, as they were received, with one write.
+    private func passFromClient() {
+        guard clientBytes.readableBytes > 0, socketMachine.beginPassing(at: connection.services.clock()) else { return }
+        let count = clientReader.wholeMessages(in: clientBytes) { text, isText in
+            isText && socketMachine.passes(text)
+        }
+        socketMachine.endPassing()
+        guard count > 0, let bytes = clientBytes.readSlice(length: count) else { return }
+        writeBackendFrames()
+        upstream.write(bytes, room: roomUntilWritten(bytes))
+    }
+
+    private func passFromBackend() {
+        guard backendBytes.readableBytes > 0, socketMachine.passesBackend else { return }
+        let count = backendReader.wholeMessages(in: backendBytes) { _, _ in true }
+        guard count > 0, let bytes = backendBytes.readSlice(length: count) else { return }
+        connection.write(bytes, room: roomUntilWritten(bytes))
     }
 
     /// The client's next message, behind the pieces of one that passes.

@@ -1,5 +1,6 @@
 import HTTPCodec
 import NIOCore
+import TestKit
 import Testing
 
 @Suite struct FrameReaderTests {
@@ -40,6 +41,60 @@ import Testing
             #expect(bytes.readString(length: 6) == "before")
             #expect(try read(Array(buffer: bytes), isMasked: mask != nil, limit: 100_000, by: size) == [message])
         }
+    }
+
+    /// What passes as it is are the messages that are read otherwise, up to the first that is not one whole frame.
+    @Test(arguments: 0..<200 as Range<UInt64>) func whatPassesAsItIs(_ seed: UInt64) throws {
+        var chance = SeededGenerator(seed: seed)
+        let isMasked = Bool.random(using: &chance)
+        var bytes = ByteBuffer()
+        for _ in 0..<Int.random(in: 0..<8, using: &chance) {
+            let size = [0, 1, 7, 8, 125, 126, 300, 1024, 1025, 70_000].randomElement(using: &chance) ?? 0
+            let payload = ByteBuffer(bytes: (0..<size).map { _ in UInt8.random(in: 0...255, using: &chance) })
+            let mask = isMasked ? UInt32.random(in: 0...UInt32.max, using: &chance) : nil
+            let isControl = Int.random(in: 0..<8, using: &chance) == 0 && size < 126
+            let opcode: UInt8 = isControl ? 9 : Bool.random(using: &chance) ? 1 : 2
+            bytes.writeFrame(opcode, payload, mask, isFinal: isControl || Int.random(in: 0..<8, using: &chance) > 0)
+        }
+        bytes.moveWriterIndex(to: bytes.writerIndex - Int.random(in: 0...min(bytes.readableBytes, 3), using: &chance))
+        var reader = FrameReader(isMasked: isMasked, limit: 1 << 20)
+        var passed: [WebSocketMessage] = []
+        let count = reader.wholeMessages(in: bytes) { payload, isText in
+            guard passed.count < 4 else { return false }
+            passed.append(.data(ByteBuffer(bytes: payload), isText: isText))
+            return true
+        }
+        var rest = bytes
+        let front = try #require(rest.readSlice(length: count))
+        var messages: [WebSocketMessage] = []
+        var read = front
+        while let message = try reader.next(&read) { messages.append(message) }
+        #expect(messages == passed && read.readableBytes == 0)
+        // And what is left is read as if nothing had passed.
+        var other = FrameReader(isMasked: isMasked, limit: 1 << 20)
+        var (all, whole): ([WebSocketMessage], ByteBuffer) = ([], bytes)
+        while let message = try? other.next(&whole) { all.append(message) }
+        while let message = try? reader.next(&rest) { messages.append(message) }
+        #expect(messages == all)
+    }
+
+    @Test func nothingPassesInsideAMessage() throws {
+        var bytes = ByteBuffer()
+        bytes.writeFrame(1, ByteBuffer(string: "a"), nil, isFinal: false)
+        bytes.writeFrame(9, ByteBuffer(string: "b"), nil)
+        bytes.writeFrame(2, ByteBuffer(string: "c"), nil)
+        var reader = FrameReader(isMasked: false, limit: 1000)
+        #expect(reader.wholeMessages(in: bytes) { _, _ in true } == 0)
+        #expect(try reader.next(&bytes) == .ping(ByteBuffer(string: "b")))
+        #expect(reader.wholeMessages(in: bytes) { _, _ in true } == 0)
+        #expect(throws: FrameFault.malformed) { try reader.next(&bytes) }
+        for wrong in [[0xC1, 0x00], [0x81, 0x80], [0x81, 0x7E, 0x00, 0x05], [0x83, 0x00]] as [[UInt8]] {
+            let frame = ByteBuffer(bytes: wrong + [1, 2, 3, 4, 5, 6, 7, 8])
+            #expect(FrameReader(isMasked: false, limit: 1000).wholeMessages(in: frame) { _, _ in true } == 0)
+        }
+        var long = ByteBuffer()
+        long.writeFrame(2, ByteBuffer(repeating: 7, count: 1001), nil)
+        #expect(FrameReader(isMasked: false, limit: 1000).wholeMessages(in: long) { _, _ in true } == 0)
     }
 
     @Test func controlFramesStandBetweenFragments() throws {

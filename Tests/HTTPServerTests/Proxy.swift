@@ -26,17 +26,19 @@ final class Proxy: Sendable {
 
     /// A session that lets everything through.
     static func socketMachine(
-        _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .off))
+        _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .off)), frames: [FrameRoute] = []
     ) throws -> WebSocketMachine {
-        let environment = try environment(nil, policies)
+        let environment = try environment(nil, policies, frames: frames)
         return WebSocketMachine(
             environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil)
     }
 
     static func environment(
-        _ crossOrigin: CrossOrigin? = nil, _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .off))
+        _ crossOrigin: CrossOrigin? = nil, _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .off)),
+        frames: [FrameRoute] = []
     ) throws -> JSONEnvironment {
         var mapping = try mapping()
+        mapping.frames = frames
         mapping.crossOrigin = crossOrigin
         return JSONEnvironment(
             mapping: mapping, policies: policies,

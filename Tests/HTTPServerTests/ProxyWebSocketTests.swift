@@ -1,5 +1,6 @@
 import HTTPCodec
 import HTTPServer
+import JSONCodec
 import JSONGateway
 import NIOCore
 import NIOSSL
@@ -35,9 +36,9 @@ import Testing
     /// A gateway whose machine looks at messages.
     private static func framing(
         to backend: RawServer, _ policies: PolicyTable = PolicyTable(PolicySnapshot(everyone: .observe)),
-        limit: Int = HTTPLimits().message
+        limit: Int = HTTPLimits().message, frames: [FrameRoute] = []
     ) async throws -> Proxy {
-        let socketMachine = try Proxy.socketMachine(policies)
+        let socketMachine = try Proxy.socketMachine(policies, frames: frames)
         let script: @Sendable (ExchangeEvent) -> [ExchangeAction] = { event in
             switch event {
             case .request(let head): [.passRequest(head)]
@@ -178,6 +179,53 @@ import Testing
             #expect(client.isAtEnd())
         }
         try await blocking { try eventually("it is over") { proxy.server.connectionCount == 0 } }
+        await proxy.stop()
+    }
+
+    /// What need not be read passes with the client's mask, at its place among the rest.
+    @Test(arguments: [Int.max, 1, 7, 64]) func messagesThatPassKeepTheirOrder(_ size: Int) async throws {
+        let seen = Mutex<[[UInt8]]>([])
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            try socket.send(Self.answer)
+            while let head = try? socket.read(2) {
+                let rest = try socket.read(4 + Int(head[1] & 0x7F))
+                seen.withLock { $0.append(head + rest) }
+                let payload = rest.dropFirst(4).enumerated().map { $1 ^ rest[$0 % 4] }
+                try socket.send(Self.frame(head[0] & 0x0F, payload, mask: nil))
+            }
+        }
+        let kind = FrameRoute(direction: .fromClient, when: try JSONPath("$.note"), label: .passthrough)
+        let policies = PolicyTable(PolicySnapshot(everyone: .observe))
+        let proxy = try await Self.framing(to: backend, policies, frames: [kind])
+        try await blocking {
+            let client = try proxy.client()
+            try Self.upgrade(client)
+            var payloads: [(opcode: UInt8, bytes: [UInt8])] = [(1, Array(#"{"other":"first"}"#.utf8))]
+            for number in 0..<40 {
+                payloads.append((1, Array(#"{"note":1,"other":"number \#(number)"}"#.utf8)))
+                if number % 7 == 3 { payloads.append((9, [UInt8(number)])) }
+                if number % 9 == 5 { payloads.append((2, [UInt8(number)])) }
+                if number % 11 == 6 { payloads.append((1, Array(#"{"note":\#(number)}"#.utf8))) }
+            }
+            let frames = payloads.enumerated().map { Self.frame($1.opcode, $1.bytes, mask: [9, 8, 7, UInt8($0)]) }
+            let bytes = Array(frames.joined())
+            for first in stride(from: 0, to: bytes.count, by: min(size, bytes.count)) {
+                try client.send(Array(bytes[first..<min(first + min(size, bytes.count), bytes.count)]))
+            }
+            for payload in payloads {
+                let frame = try Self.read(client)
+                #expect(frame.opcode == 0x80 | payload.opcode && frame.payload == payload.bytes && !frame.isMasked)
+            }
+            let received = seen.withLock { $0 }
+            let same = zip(received, frames).filter { $0 == $1 }.count
+            #expect(same >= 30 && same < frames.count)
+            // Nothing passes unread any more.
+            policies.update { $0.everyone = .opportunistic }
+            try client.send(frames[1] + frames[1])
+            for _ in 0..<2 { #expect(try Self.read(client).payload == payloads[1].bytes) }
+            #expect(seen.withLock { $0.suffix(2).allSatisfy { $0 != frames[1] } })
+        }
         await proxy.stop()
     }
 

@@ -108,6 +108,8 @@ package struct WebSocketMachine: Sendable {
     private var pages: MemberPages?
     /// Calls of the control plane.
     var calls = InBandCalls()
+    /// Messages of the client like those that need not be read.
+    var passing = PassingMessages()
 
     package init(
         environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?
@@ -232,7 +234,9 @@ package struct WebSocketMachine: Sendable {
         if isGated, frame.label != .passthrough { return notify(.notLoggedIn, answering: document) }
         switch frame.label {
         // No frame is a file: the mapping cannot say so.
-        case .passthrough, .control, .history, .search, .sync, .download: pass(bytes, isText, &actions)
+        case .passthrough, .control, .history, .search, .sync, .download:
+            remember(document, frame, at: now)
+            pass(bytes, isText, &actions)
         case .media, .upload, .refused:
             let kind = UnprotectableRequest(isFile: frame.label != .refused)
             environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
@@ -273,6 +277,7 @@ package struct WebSocketMachine: Sendable {
         // Where nothing is protected, a message waits for nothing, unless its members have to be asked for.
         if verdict == .plaintext {
             environment.tally.add(.sentPlaintext)
+            remember(document, frame, outgoing.found, known, at: now)
             return pass(bytes, true, &actions)
         }
         let ticket = environment.nextTicket()

@@ -31,12 +31,23 @@ extension JSONEnvironment {
     private func audience(
         of room: AccountID, _ sender: AccountID, _ members: [AccountID]?, _ policies: PolicySnapshot
     ) -> Audience {
-        let members = Members(
-            members, besides: sender, canBeAsked: mapping.members != nil, isBehind: { isBehind($0, policies) },
-            isCapable: isCapable)
+        let members = self.members(members, besides: sender, policies)
         observations.note(
             room.roomName ?? "", ObservedRecipient(members.recipient(in: room)), by: sender)
         return .conversation(room, members)
+    }
+
+    private func members(_ members: [AccountID]?, besides sender: AccountID, _ policies: PolicySnapshot) -> Members {
+        Members(
+            members, besides: sender, canBeAsked: mapping.members != nil, isBehind: { isBehind($0, policies) },
+            isCapable: isCapable)
+    }
+
+    /// The category under which a message of an account is counted for reports.
+    func observed(
+        on room: AccountID, by sender: AccountID, _ members: [AccountID]?, _ policies: PolicySnapshot
+    ) -> ObservedRecipient {
+        ObservedRecipient(self.members(members, besides: sender, policies).recipient(in: room))
     }
 
     /// Decides about plaintext that the backend delivers to an account.

@@ -45,6 +45,7 @@ package final class JSONEnvironment: Sendable {
     package let push: PushNotices?
     let duplicateFilter = DuplicateFilter()
     private let current: Mutex<Settings>
+    private let replacements = Atomic<UInt64>(0)
     private let tickets = Atomic<UInt64>(0)
 
     package init(
@@ -63,6 +64,8 @@ package final class JSONEnvironment: Sendable {
     package var mapping: Mapping { settings.mapping }
     package var texts: NoticeTexts { settings.texts }
     package var settings: Settings { current.withLock { $0 } }
+    /// Changes when a reload replaces ``settings``.
+    var settingsVersion: UInt64 { replacements.load(ordering: .acquiring) }
 
     package func replace(
         _ mapping: Mapping, texts: NoticeTexts, answerLimit: Int, relays: RelayLimits = RelayLimits()
@@ -70,6 +73,7 @@ package final class JSONEnvironment: Sendable {
         current.withLock {
             $0 = Settings(mapping: mapping, texts: texts, answerLimit: answerLimit, relays: relays)
         }
+        replacements.wrappingAdd(1, ordering: .acquiringAndReleasing)
         conversations.forgetAll()
         messages.forgetAll()
     }
@@ -122,11 +126,11 @@ package final class SharedObservations: Sendable {
 
     init() {}
 
-    package func note(_ target: String, _ recipient: ObservedRecipient, by sender: AccountID) {
+    package func note(_ target: String, _ recipient: ObservedRecipient, by sender: AccountID, messages: Int = 1) {
         let key = Key(sender: sender, target: ExactText(target), recipient: recipient)
         counts.withLock { counts in
             guard counts.count < Self.limit || counts[key] != nil else { return }
-            counts[key, default: 0] += 1
+            counts[key, default: 0] += messages
         }
     }
 

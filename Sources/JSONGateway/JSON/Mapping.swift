@@ -19,9 +19,16 @@ package struct Mapping: Sendable, Equatable {
     package var routes: [Mapping.Route] { didSet { index = RouteIndex(routes) } }
     private(set) var index: RouteIndex
     /// The kinds of WebSocket messages. The first that matches is used.
-    package var frames: [FrameRoute] { didSet { logsInByFrames = frames.contains { $0.login != nil } } }
+    package var frames: [FrameRoute] {
+        didSet {
+            logsInByFrames = frames.contains { $0.login != nil }
+            frameNames = FrameNames(frames)
+        }
+    }
     /// Whether WebSocket messages carry logins.
     package private(set) var logsInByFrames: Bool
+    /// The members of clients' WebSocket messages on which decisions depend; nil if these may be any.
+    private(set) var frameNames: FrameNames?
     package var refusal: RefusalForm
     /// The notice for WebSocket clients when the backend has assigned an id to a message with a local id.
     ///
@@ -43,6 +50,7 @@ package struct Mapping: Sendable, Equatable {
         index = RouteIndex(routes)
         self.frames = frames
         logsInByFrames = frames.contains { $0.login != nil }
+        frameNames = FrameNames(frames)
         self.refusal = refusal
     }
 }

@@ -1,0 +1,42 @@
+import JSONCodec
+
+/// The names of the members on which the decision about a client's WebSocket message depends while nothing is protected.
+struct FrameNames: Sendable, Equatable {
+    /// Those of conditions, and of all parts of a message but text and local id. The values decide.
+    private(set) var deciding: Set<[UInt8]> = []
+    /// Those of local ids, which need only be ids.
+    private(set) var ids: Set<[UInt8]> = []
+
+    /// - Returns: nil if a path follows all members of an object.
+    init?(_ frames: [FrameRoute]) {
+        for frame in frames where frame.direction == .fromClient {
+            guard add(frame.when) else { return nil }
+            for part in frame.login?.values.flatMap(\.parts) ?? [] {
+                if case .path(let path) = part, !add(path) { return nil }
+            }
+            for shape in frame.shapes {
+                let paths = [shape.containers, shape.messages] + shape.also + shape.parsed + shape.joined
+                let others = [shape.content, shape.flag, shape.envelope, shape.sender, shape.recipients]
+                for path in paths + shape.exceptions + others where !add(path) { return nil }
+                guard add(shape.remoteID), add(shape.text, isLastOpen: true), add(shape.localID, isLastOpen: true),
+                    add(shape.conversation)
+                else { return nil }
+                if let name = shape.localID?.lastName { ids.insert(name) }
+            }
+        }
+    }
+
+    private mutating func add(_ path: JSONPath?, isLastOpen: Bool = false) -> Bool {
+        guard let path else { return true }
+        guard let names = path.decidingNames(isLastOpen: isLastOpen) else { return false }
+        deciding.formUnion(names)
+        return true
+    }
+
+    private mutating func add(_ source: ValueSource) -> Bool {
+        switch source {
+        case .message(let path), .container(let path): add(path)
+        case .capture, .query, .containerName, .ofMessage: true
+        }
+    }
+}
