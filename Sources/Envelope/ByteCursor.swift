@@ -18,24 +18,34 @@ package struct ByteCursor {
         return Array(bytes[position..<(position + count)])
     }
 
-    package mutating func byte() throws(EnvelopeError) -> UInt8 { try take(1)[0] }
+    package mutating func byte() throws(EnvelopeError) -> UInt8 { UInt8(try number(1)) }
 
     /// A number of two bytes, big-endian.
-    package mutating func uint16() throws(EnvelopeError) -> Int {
-        let two = try take(2)
-        return Int(two[0]) << 8 | Int(two[1])
-    }
+    package mutating func uint16() throws(EnvelopeError) -> Int { Int(try number(2)) }
 
-    package mutating func uint32() throws(EnvelopeError) -> UInt32 {
-        try take(4).reduce(0) { $0 << 8 | UInt32($1) }
-    }
+    package mutating func uint32() throws(EnvelopeError) -> UInt32 { UInt32(try number(4)) }
 
-    package mutating func uint64() throws(EnvelopeError) -> UInt64 {
-        try take(8).reduce(0) { $0 << 8 | UInt64($1) }
+    package mutating func uint64() throws(EnvelopeError) -> UInt64 { try number(8) }
+
+    private mutating func number(_ count: Int) throws(EnvelopeError) -> UInt64 {
+        guard count <= bytes.count - position else { throw .malformed }
+        var number: UInt64 = 0
+        for _ in 0..<count {
+            number = number << 8 | UInt64(bytes[position])
+            position += 1
+        }
+        return number
     }
 
     /// Reads bytes after their length of two bytes, big-endian.
     package mutating func field() throws(EnvelopeError) -> [UInt8] { try take(try uint16()) }
+
+    /// Whether all remaining bytes are zero.
+    package var isZeroToTheEnd: Bool {
+        var found: UInt8 = 0
+        for index in position..<bytes.count { found |= bytes[index] }
+        return found == 0
+    }
 
     /// Reads all remaining bytes.
     package mutating func rest() -> [UInt8] {

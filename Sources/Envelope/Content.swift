@@ -49,7 +49,7 @@ package enum Content {
         let first = try cursor.byte()
         guard first == kind else { throw .unsupportedKind(first) }
         let plaintext = try cursor.take(Int(try cursor.uint32()))
-        guard cursor.rest().allSatisfy({ $0 == 0 }) else { throw .malformed }
+        guard cursor.isZeroToTheEnd else { throw .malformed }
         return plaintext
     }
 }

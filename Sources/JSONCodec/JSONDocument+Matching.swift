@@ -38,7 +38,20 @@ extension JSONDocument {
     /// - Throws: ``JSONMatchError/tooManyPlaces`` if there are several: a sender or an id that occurs twice is
     ///   ambiguous.
     package func place(_ path: JSONPath, from start: JSONPlace? = nil) throws(JSONMatchError) -> JSONPlace? {
-        try match(path, from: start, limit: 1).places.first
+        guard path.hasMembersOnly else { return try match(path, from: start, limit: 1).places.first }
+        // Most paths are such, and find one value at most, for which no list is needed.
+        let result = withTable { table -> Result<JSONPlace?, JSONMatchError> in
+            var place = start ?? root
+            for step in path.steps {
+                guard case .member(let name) = step else { return .success(nil) }
+                let entry = table.entry(place)
+                guard !entry.hasDuplicateNames else { return .failure(.duplicateNames(at: entry.range.lowerBound)) }
+                guard let next = table.member(name, of: place) else { return .success(nil) }
+                place = next
+            }
+            return .success(place)
+        }
+        return try result.get()
     }
 
     /// Describes the path's matches in words, for an operator who tests a mapping. Contains names and positions, no

@@ -47,7 +47,10 @@ extension JSONDocument {
 
     /// The unescaped text of a string.
     package func text(_ place: JSONPlace) throws(JSONReadError) -> String {
-        String(decoding: try utf8(place), as: UTF8.self)
+        let entry = entries[Int(place.index)]
+        guard entry.kind == .string else { throw .notAString }
+        guard !entry.hasLoneSurrogate else { throw .loneSurrogate }
+        return withTable { text(entry, $0) }
     }
 
     /// Whether the value is a string that equals `text` after unescaping. Nothing is copied.
@@ -107,7 +110,7 @@ extension JSONDocument {
         guard place.parent != JSONEntry.none, entries[Int(place.parent)].kind == .object else { return nil }
         let entry = entries[Int(place.index) - 1]
         guard !entry.hasLoneSurrogate else { throw .loneSurrogate }
-        return withTable { String(decoding: unescaped(entry, $0), as: UTF8.self) }
+        return withTable { text(entry, $0) }
     }
 
     /// Whether an object has two members with the same name after unescaping.
@@ -115,6 +118,12 @@ extension JSONDocument {
 
     /// Whether any object of the document has duplicate names.
     package var hasDuplicateNames: Bool { entries.contains { $0.hasDuplicateNames } }
+
+    private func text(_ entry: JSONEntry, _ table: JSONTable) -> String {
+        guard !entry.hasEscapes else { return String(decoding: unescaped(entry, table), as: UTF8.self) }
+        let range = (entry.range.lowerBound + 1)..<(entry.range.upperBound - 1)
+        return String(decoding: UnsafeRawBufferPointer(rebasing: table.bytes[range]), as: UTF8.self)
+    }
 
     private func unescaped(_ entry: JSONEntry, _ table: JSONTable) -> [UInt8] {
         guard entry.hasEscapes else {

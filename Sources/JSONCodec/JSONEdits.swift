@@ -123,8 +123,10 @@ struct JSONContainerEdits: Sendable {
         let isObject = entry.kind == .object
         guard isObject || behind.isEmpty else { throw .notAMember(at: entry.range.lowerBound) }
         guard isObject || atEnd.isEmpty else { throw .notAnObject(at: entry.range.lowerBound) }
-        let gone = Set(removed)
-        if let place = behind.first(where: { gone.contains($0.place) })?.place ?? twice(removed) {
+        // Most edits remove one or two members, for which a set would cost more.
+        let set = removed.count > 4 ? Set(removed) : []
+        let gone = { (place: JSONPlace) in removed.count > 4 ? set.contains(place) : removed.contains(place) }
+        if let place = behind.first(where: { gone($0.place) })?.place ?? twice(removed) {
             throw .overlap(at: document.range(place).lowerBound)
         }
         try refuseNames(container, in: document, but: gone)
@@ -138,7 +140,7 @@ struct JSONContainerEdits: Sendable {
         for child in document.children(container) {
             let range = document.range(child)
             let start = isObject ? document.entries[Int(child.index) - 1].range.lowerBound : range.lowerBound
-            if gone.contains(child) {
+            if gone(child) {
                 run = (run?.lowerBound ?? stays ?? start)..<range.upperBound
                 continue
             }
@@ -158,18 +160,20 @@ struct JSONContainerEdits: Sendable {
     }
 
     private func twice(_ places: [JSONPlace]) -> JSONPlace? {
+        guard places.count > 1 else { return nil }
         var seen: Set<JSONPlace> = []
         return places.first { !seen.insert($0).inserted }
     }
 
     private func refuseNames(
-        _ container: JSONPlace, in document: JSONDocument, but gone: Set<JSONPlace>
+        _ container: JSONPlace, in document: JSONDocument, but gone: (JSONPlace) -> Bool
     ) throws(JSONEditError) {
+        guard !behind.isEmpty || !atEnd.isEmpty else { return }
         var seen: Set<JSONName> = []
         for (name, _) in behind.map(\.member) + atEnd {
             let key = JSONName(Array(name.utf8))
             let found = document.withTable { $0.member(key, of: container) }
-            let stays = found.map { !gone.contains($0) } ?? false
+            let stays = found.map { !gone($0) } ?? false
             guard !stays, seen.insert(key).inserted else { throw .nameExists(name) }
         }
     }

@@ -18,6 +18,11 @@ extension JSONPath {
 
     /// The path to one member, quoted if the name needs it.
     package static func text(ofMember name: String) -> String {
+        let isPlain = name.utf8.allSatisfy {
+            UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 || UInt8(ascii: "A")...UInt8(ascii: "Z") ~= $0
+                || $0 == UInt8(ascii: "_")
+        }
+        if isPlain, !name.isEmpty, name.utf8.count <= JSONPath.lengthLimit { return name }
         if let path = try? JSONPath(name), path.memberNames == [name] { return name }
         return "\"" + name.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""
     }

@@ -34,9 +34,13 @@ package struct JSONPath: Hashable, Sendable {
         let text: String
         let steps: [Step]
         let positions: [Int]
+        let hasMembersOnly: Bool
 
         init(_ text: String, _ steps: [Step], _ positions: [Int]) {
             (self.text, self.steps, self.positions) = (text, steps, positions)
+            hasMembersOnly = steps.allSatisfy { step in
+                if case .member = step { true } else { false }
+            }
         }
     }
 
@@ -45,6 +49,8 @@ package struct JSONPath: Hashable, Sendable {
     /// The path as written.
     package var text: String { parts.text }
     var steps: [Step] { parts.steps }
+    /// Whether each step names a member.
+    var hasMembersOnly: Bool { parts.hasMembersOnly }
     /// The offset of each step in ``text``, in Unicode scalars.
     var positions: [Int] { parts.positions }
 

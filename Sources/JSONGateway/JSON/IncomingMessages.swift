@@ -57,13 +57,11 @@ package struct IncomingMessages: Sendable {
         var items: [OpenMessagesJob.Item] = []
         var handlings: [Handling] = []
         for message in messages {
-            guard let envelope = message.envelope, Self.maybeEnvelope(envelope) else {
+            guard let envelope = message.envelope, let claim = Self.claim(of: envelope) else {
                 handlings.append(.words)
                 continue
             }
-            if let claim = Envelope.claim(of: envelope),
-                directory.publishes(claim.sender, by: message.sender.map { .services($0) })
-            {
+            if !directory.isEmpty, directory.publishes(claim.sender, by: message.sender.map { .services($0) }) {
                 handlings.append(.sealedByDevice)
                 continue
             }
@@ -86,9 +84,9 @@ package struct IncomingMessages: Sendable {
         }
     }
 
-    /// Whether bytes can be an envelope, by length and header. Many words are valid Base64.
-    private static func maybeEnvelope(_ bytes: [UInt8]) -> Bool {
-        bytes.count > Envelope.headerLength && Envelope.claim(of: bytes) != nil
+    /// The claim of bytes that can be an envelope, by length and header. Many words are valid Base64.
+    private static func claim(of bytes: [UInt8]) -> (kind: Envelope.Kind, sender: DeviceID)? {
+        bytes.count > Envelope.headerLength ? Envelope.claim(of: bytes) : nil
     }
 
     /// Creates the jobs for the vault; empty if there are no envelopes.
@@ -185,7 +183,7 @@ package struct IncomingMessages: Sendable {
     /// Whether the backend hands out the same message a second time, under another id.
     private func isRepeated(_ outcome: OpenOutcome, _ message: FoundMessage, _ environment: JSONEnvironment) -> Bool {
         guard case .text(_, _, _, let id) = outcome, let remoteID = message.remoteID else { return false }
-        return environment.duplicateFilter.isCopy(id, as: "\(message.conversation) \(remoteID)")
+        return environment.duplicateFilter.isCopy(id, as: message.conversation + " " + remoteID)
     }
 
     /// Handles an envelope of a person's own device: unchanged for a client that opens it, a notice for others.

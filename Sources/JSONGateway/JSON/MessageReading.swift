@@ -45,6 +45,7 @@ package struct MessageReading: Sendable {
                 if error == .tooManyMessages { return }
             }
         }
+        guard !ofWrongKind.isEmpty else { return }
         let texts = messages.map { document.range($0.text ?? $0.content).lowerBound }.sorted()
         unread += ofWrongKind.filter { wrong in
             // A string without a document is noted already.
@@ -351,7 +352,8 @@ extension JSONDocument {
 extension FoundMessage {
     /// Whether a text is a valid name or id; see ``MessageFault/unusableName(path:at:)``.
     package static func isUsable(_ name: String) -> Bool {
-        !name.isEmpty && name.utf8.count <= nameLimit
+        if name.utf8.allSatisfy({ 0x21..<0x7F ~= $0 }) { return !name.isEmpty && name.utf8.count <= nameLimit }
+        return name.utf8.count <= nameLimit
             && name.unicodeScalars.allSatisfy {
                 $0.isASCII
                     ? 0x21..<0x7F ~= $0.value
