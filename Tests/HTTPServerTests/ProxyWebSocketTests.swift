@@ -259,7 +259,7 @@ import Testing
             let frame = try Self.read(socket)
             received.withLock { $0 = [frame.opcode] + frame.payload }
         }
-        let proxy = try await Self.framing(to: backend, PolicyTable(PolicySnapshot(everyone: .opportunistic)))
+        let proxy = try await Self.framing(to: backend, PolicyTable(PolicySnapshot(everyone: .hosted)))
         try await blocking {
             let client = try proxy.client()
             try Self.upgrade(client)
@@ -293,7 +293,8 @@ import Testing
     }
 
     /// A message that is too long to be read passes in pieces, both ways, in its order, while nothing is protected.
-    @Test func aLongMessagePassesWhereNothingIsProtected() async throws {
+    @Test(arguments: [Policy.observe, .opportunistic])
+    func aLongMessagePassesWhereNothingIsProtected(_ policy: Policy) async throws {
         let backend = try RawServer { socket, _ in
             _ = try socket.head()
             try socket.send(Self.answer)
@@ -304,7 +305,7 @@ import Testing
                 try socket.send(Self.frame(0, Array(message.bytes[half...]), mask: nil))
             }
         }
-        let policies = PolicyTable(PolicySnapshot(everyone: .observe))
+        let policies = PolicyTable(PolicySnapshot(everyone: policy))
         let proxy = try await Self.framing(to: backend, policies, limit: 1000)
         try await blocking {
             let client = try proxy.client()

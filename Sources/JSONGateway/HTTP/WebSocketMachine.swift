@@ -195,7 +195,11 @@ package struct WebSocketMachine: Sendable {
     }
 
     /// Whether a message that is too long to be read passes.
-    package var passesLongMessages: Bool { !protects && !calls.isInUse }
+    ///
+    /// Under `opportunistic` only people's own devices seal.
+    package var passesLongMessages: Bool {
+        (!protects || !environment.isProtecting && environment.directory.isEmpty) && !calls.isInUse
+    }
 
     /// Lets such a message pass. `hosted` would refuse it, so it is counted.
     ///
