@@ -44,6 +44,7 @@ package struct RememberedKeys {
     package var count: Int { recent.count + older.count }
 
     package mutating func remember(_ key: ContentKey) {
+        guard recent[key.message] !== key else { return }
         if recent.count >= Self.limit / 2, recent[key.message] == nil {
             older = recent
             recent = [:]

@@ -5,8 +5,8 @@
 // RFC 6455 section 5.3 asks for a mask that the client's page cannot know. It does not ask for one of the gateway's.
 
 import JSONCodec
-package import NIOCore
 package import Protection
+import Reports
 
 /// The messages of one client that passed not long ago.
 struct PassingMessages: Sendable {
@@ -125,7 +125,7 @@ extension WebSocketMachine {
             let names = environment.mapping.frameNames,
             let template = JSONTemplate(document, fixed: names.deciding, ids: names.ids)
         else { return }
-        let observed = text.map { text in
+        let observed = text.map { text -> (target: String, recipient: ObservedRecipient) in
             let recipient = environment.observed(
                 on: .room(text.conversation), by: account, members, environment.policies.snapshot)
             return (text.conversation, recipient)

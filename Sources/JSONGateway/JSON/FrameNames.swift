@@ -16,8 +16,9 @@ struct FrameNames: Sendable, Equatable {
             }
             for shape in frame.shapes {
                 let paths = [shape.containers, shape.messages] + shape.also + shape.parsed + shape.joined
+                for path in paths + shape.exceptions where !add(path) { return nil }
                 let others = [shape.content, shape.flag, shape.envelope, shape.sender, shape.recipients]
-                for path in paths + shape.exceptions + others where !add(path) { return nil }
+                for path in others where !add(path) { return nil }
                 guard add(shape.remoteID), add(shape.text, isLastOpen: true), add(shape.localID, isLastOpen: true),
                     add(shape.conversation)
                 else { return nil }
