@@ -72,6 +72,33 @@ struct JSONName: Hashable, Sendable {
     }
 }
 
+/// Names to look for among those of an object's members.
+package struct JSONNames: Sendable {
+    fileprivate let names: [JSONName]
+
+    package init(_ names: some Sequence<String>) { self.names = names.map { JSONName(Array($0.utf8)) } }
+}
+
+extension JSONDocument {
+    /// The members of an object that have none of these names.
+    ///
+    /// - Returns: nil if it is no object, or if a name has escapes or characters besides ASCII, which other programs may
+    ///   compare in another way.
+    package func members(of object: JSONPlace, besides others: JSONNames) -> [JSONPlace]? {
+        guard kind(object) == .object else { return nil }
+        return withTable { table in
+            var members: [JSONPlace] = []
+            for place in table.children(of: object) {
+                let name = table.entries[Int(place.index) - 1]
+                guard !name.hasEscapes, table.bytes[name.range].allSatisfy({ $0 < 0x80 }) else { return nil }
+                let isNamed = others.names.contains { $0.hash == name.next && table.hasText($0.bytes, name) }
+                if !isNamed { members.append(place) }
+            }
+            return members
+        }
+    }
+}
+
 /// The values in an object or array, in order.
 package struct JSONChildren: Sequence, IteratorProtocol {
     private let entries: [JSONEntry]

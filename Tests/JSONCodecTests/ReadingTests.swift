@@ -23,6 +23,18 @@ import Testing
         }
     }
 
+    @Test func membersBesidesNamedOnes() throws {
+        let document = try document(#"{"a":{"liquid":1,"b":2,"costarring":3},"é":4,"c":[5],"d":{"\u0062":6}}"#)
+        func rest(_ path: String, _ names: [String]) throws -> [String?]? {
+            let object = try #require(try document.place(JSONPath(path)))
+            return try document.members(of: object, besides: JSONNames(names))?.map { try document.name($0) }
+        }
+        #expect(try rest("a", ["costarring", "x"]) == ["liquid", "b"])
+        #expect(try rest("a", []) == ["liquid", "b", "costarring"])
+        #expect(try rest("a", ["b", "liquid", "costarring"]) == [])
+        #expect(try rest("$", []) == nil && rest("c", []) == nil && rest("d", []) == nil)
+    }
+
     /// Names with the same hash are not the same name.
     @Test func hashesAreNotNames() throws {
         let pairs = [("costarring", "liquid"), ("declinate", "macallums"), ("altarage", "zinke")]

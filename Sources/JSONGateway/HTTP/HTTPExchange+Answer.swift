@@ -183,7 +183,18 @@ extension HeaderFields {
     /// Whether the fields describe a body in JSON without encoding. RFC 9110 sections 8.3 and 8.4.
     fileprivate var arePlainJSON: Bool {
         tokens("Content-Encoding").allSatisfy { $0 == "identity" }
-            && self["Content-Type"].allSatisfy { $0.lowercased().contains("json") }
+            && self["Content-Type"].allSatisfy { Self.namesJSON($0) }
+    }
+
+    /// Whether a media type has `json` in it, in any case.
+    private static func namesJSON(_ type: String) -> Bool {
+        let letters: StaticString = "json"
+        var found = 0
+        for byte in type.utf8 where found < letters.utf8CodeUnitCount {
+            let letter = byte | 0x20
+            found = letter == letters.utf8Start[found] ? found + 1 : letter == letters.utf8Start[0] ? 1 : 0
+        }
+        return found == letters.utf8CodeUnitCount
     }
 
     /// Removes fields that describe the received body and are wrong for the changed one.

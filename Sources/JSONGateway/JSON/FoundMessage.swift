@@ -83,20 +83,18 @@ extension MessageShape {
         guard self.kept != nil else { return parts }
         let offset = document.range(object).lowerBound
         guard !document.hasDuplicateNames(object) else { throw .duplicateNames(at: offset) }
-        var names: [String] = []
-        var areASCII = true
-        for place in document.children(object) {
+        let taken = document.members(of: object, besides: namesOfOthers)
+        var names: Set<String> = []
+        for place in taken ?? Array(document.children(object)) {
             guard let name = try? document.name(place) else { throw .loneSurrogate(at: offset) }
-            areASCII = areASCII && name.utf8.allSatisfy { $0 < 0x80 }
-            names.append(name)
+            // Some parsers treat names that differ only in Unicode composition as equal.
+            guard taken != nil || names.insert(name).inserted else { throw .duplicateNames(at: offset) }
             guard name.utf8.count <= FoundMessage.nameLimit else {
                 throw .unusableName(path: "a member's name", at: document.range(place).lowerBound)
             }
             guard parts.count < SealedContent.partLimit else { throw .tooManyParts(at: offset) }
             if takesMember(name) { parts.append(SealedPart(path: JSONPath.text(ofMember: name), place: place)) }
         }
-        // Some parsers treat names that differ only in Unicode composition as equal.
-        guard areASCII || Set(names).count == names.count else { throw .duplicateNames(at: offset) }
         return parts
     }
 

@@ -453,11 +453,13 @@ package struct MessageShape: Sendable, Equatable {
         let parts: Parts
         /// The names of the members that are not sealed because of ``Parts/kept``: those, and all that have paths.
         let named: Set<String>
+        let names: JSONNames
 
         init(_ parts: Parts) {
             self.parts = parts
             let paths = [parts.text] + [parts.flag, parts.envelope].compactMap(\.self) + parts.also + parts.joined
             named = (parts.kept ?? []).union(paths.compactMap(\.firstMember))
+            names = JSONNames(named)
         }
     }
 
@@ -488,7 +490,11 @@ package struct MessageShape: Sendable, Equatable {
     }
 
     /// Whether a member is sealed because ``Parts/kept`` does not name it.
+    ///
+    /// ``namesOfOthers`` are the names of all others.
     func takesMember(_ name: String) -> Bool { self.kept != nil && !box.named.contains(name) }
+
+    var namesOfOthers: JSONNames { box.names }
 
     package static func == (left: Self, right: Self) -> Bool {
         left.box === right.box || left.box.parts == right.box.parts

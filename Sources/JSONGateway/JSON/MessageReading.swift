@@ -57,7 +57,13 @@ package struct MessageReading: Sendable {
         var count = 0
         for path in shape.parsed { try readUnparsed(path, shape) }
         for container in try search(shape.containers, from: document.root, shape) {
-            for place in try search(shape.messages, from: container, shape) {
+            let places = try search(shape.messages, from: container, shape)
+            if messages.isEmpty {
+                // Not all of very many need be messages.
+                messages.reserveCapacity(min(places.count, 256))
+                seen.reserveCapacity(min(places.count, 256))
+            }
+            for place in places {
                 do throws(MessageFault) {
                     guard try !isException(place, shape) else { continue }
                     count += 1
