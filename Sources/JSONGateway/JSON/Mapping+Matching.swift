@@ -79,6 +79,8 @@ extension Mapping {
         else { return nil }
         let query = head.query
         var parsed: RequestQuery?
+        // Without this the closure copies the mapping each time.
+        let routes = routes
         let found = index.first(path.segments) { number in
             let route = routes[number]
             guard route.takes(head.method) else { return false }
