@@ -1,5 +1,7 @@
 // Recognises documents that are equal to an earlier one but for values that decide nothing. Most messages of a client are:
-// only their text and a number differ. Comparing them costs a tenth of indexing them.
+// only their text and a number differ. Comparing them costs less than indexing them.
+
+import NIOCore
 
 /// Documents that differ from one document in some of its scalar values alone.
 ///

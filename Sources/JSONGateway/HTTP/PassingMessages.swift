@@ -4,6 +4,7 @@
 //
 // RFC 6455 section 5.3 asks for a mask that the client's page cannot know. It does not ask for one of the gateway's.
 
+import DeviceDirectory
 import JSONCodec
 package import Protection
 import Reports

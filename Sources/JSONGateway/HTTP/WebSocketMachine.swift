@@ -5,6 +5,7 @@
 // other is not: nothing would complete it. The client repeats it.
 
 package import DequeModule
+import DeviceDirectory
 import Envelope
 package import HTTPCodec
 import JSONCodec
