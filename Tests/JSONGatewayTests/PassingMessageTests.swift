@@ -1,3 +1,4 @@
+import Envelope
 import HTTPCodec
 import JSONCodec
 import JSONGateway
