@@ -189,7 +189,8 @@ let package = Package(
             [
                 "CZlib", "CommitLoop", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox",
                 "Protection",
-                "Reports", "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
+                "Reports", "RequestQueue", "TransportsService", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix,
+                nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue"]),
         // Apart, because outside of Apple's systems it needs FoundationNetworking, and with it libcurl.
@@ -322,7 +323,7 @@ let package = Package(
                 "CallSignalling", "CallVictim", "ChatBackend", "ChatClient", "Devices", "DoubleRatchet", "Envelope",
                 "HTTPCodec", "Messenger", "MessengerVictim", "PawlMessenger", "PawlMessengerWebSocket",
                 "PawlPeerToPeerTCP", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StoreBase",
-                "StorePort", "TestKit", "TestThreads", "pawl", nioCore, nioPosix,
+                "StorePort", "TestKit", "TestThreads", "TransportsClient", "pawl", nioCore, nioPosix,
             ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
         tests(
             "PawlMessengerIRCTests",

@@ -17,6 +17,8 @@ protocol ExchangeClient: AnyObject {
     var isWritable: Bool { get }
     /// The connection that can become a WebSocket; nil for an HTTP/2 stream.
     var upgradable: HTTPConnection? { get }
+    /// Whether only the gateway's own calls are served. Then no request goes to the backend.
+    var servesCallsOnly: Bool { get }
 
     /// Sends an informational response, for instance 100 or 103.
     func inform(_ head: ResponseHead)
@@ -47,6 +49,7 @@ protocol ExchangeClient: AnyObject {
 }
 
 extension ExchangeClient {
+    var servesCallsOnly: Bool { false }
     func send(_ bytes: ByteBuffer) { send(bytes, room: nil) }
     func respond(_ head: ResponseHead, _ body: ByteBuffer) { respond(head, body, room: nil) }
 }
@@ -72,10 +75,21 @@ final class ExchangeOrigin {
     var limits: HTTPLimits { services.limits }
 
     /// - Parameter firstID: a random number; the ids of exchanges follow it.
-    init(_ channel: any Channel, services: HTTPServices, pool: UpstreamPool, isSecure: Bool, firstID: UInt64) {
+    convenience init(
+        _ channel: any Channel, services: HTTPServices, pool: UpstreamPool, isSecure: Bool, firstID: UInt64
+    ) {
+        self.init(
+            channel.eventLoop, peer: channel.remoteAddress, services: services, pool: pool, isSecure: isSecure,
+            firstID: firstID)
+    }
+
+    /// - Parameter peer: nil for a client without an address.
+    init(
+        _ eventLoop: any EventLoop, peer: SocketAddress?, services: HTTPServices, pool: UpstreamPool, isSecure: Bool,
+        firstID: UInt64
+    ) {
         (self.services, self.pool, self.isSecure, self.firstID) = (services, pool, isSecure, firstID)
-        eventLoop = channel.eventLoop
-        peer = channel.remoteAddress
+        (self.eventLoop, self.peer) = (eventLoop, peer)
         var options = services.downstream()
         options.webIRCPassword = nil
         addressReader = ProxiedAddressReader(options: options, peer: peer, usesTLS: isSecure)

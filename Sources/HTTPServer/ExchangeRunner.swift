@@ -79,6 +79,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     package func start() {
         services.meters.requested()
+        if client.servesCallsOnly, !ControlRoute.isReserved(received.head.path) { return fail(.noCall) }
         guard let refusal = origin.refusal else { return take(.request(received.head)) }
         client.endAfterThis()
         fail(.unavailable(refusal.reason))
@@ -328,6 +329,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     }
 
     private func lease(_ head: RequestHead, body: ByteBuffer?) {
+        // Under `off` even a call would be forwarded.
+        guard !client.servesCallsOnly else { return fail(.noCall) }
         upstream?.close()
         upstream = nil
         (answer, response, isAnswerWhole) = (.none, nil, false)

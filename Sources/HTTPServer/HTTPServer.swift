@@ -22,6 +22,7 @@ package final class HTTPServer: ChatServer {
         /// Connections over the limit that are refused in words.
         var refused: [ObjectIdentifier: any Channel] = [:]
         package var isDraining = false
+        var controlSocket: ControlSocket?
 
         var all: [any Channel] { Array(connections.values) + Array(refused.values) }
 
@@ -64,6 +65,15 @@ package final class HTTPServer: ChatServer {
                 } catch {
                     throw ListenFailure(host: listener.host, port: listener.port, error: error)
                 }
+            }
+            if let options = services.controlSocket {
+                let socket = ControlSocket(options, services: services, pools: pools, connectionIDs: connectionIDs)
+                do {
+                    try await socket.start()
+                } catch {
+                    throw ListenFailure(host: options.path, port: nil, error: error)
+                }
+                state.withLock { $0.controlSocket = socket }
             }
         } catch {
             for channel in channels { try? await channel.close() }
@@ -152,6 +162,7 @@ package final class HTTPServer: ChatServer {
             return (state.listeners, state.all)
         }
         for listener in listeners { try? await listener.close() }
+        state.withLock { $0.controlSocket }?.drain()
         await notify(connections, .drain)
     }
 
@@ -174,6 +185,7 @@ package final class HTTPServer: ChatServer {
             channel.closeFuture.whenComplete { _ in ending.cancel() }
         }
         for channel in channels { try? await channel.closeFuture.get() }
+        await state.withLock { $0.controlSocket }?.stop()
         await pools.stop()
     }
 }

@@ -36,6 +36,8 @@ package struct HTTPServices: Sendable {
     package var meters = HTTPMeters()
     /// The memory for all bodies that are collected.
     package var budget: ByteBudget
+    /// The Unix socket for calls of programs on the same machine; nil for none.
+    package var controlSocket: ControlSocketOptions?
 
     package init(
         environment: JSONEnvironment, budget: ByteBudget, clock: @escaping @Sendable () -> Timestamp,

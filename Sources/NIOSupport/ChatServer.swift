@@ -20,11 +20,13 @@ package protocol ChatServer: Sendable {
 
 /// Listening on an address has failed.
 package struct ListenFailure: Error, Sendable {
+    /// A host, or the path of a Unix socket.
     package var host: String
-    package var port: Int
+    /// Nil for a Unix socket.
+    package var port: Int?
     package var error: any Error
 
-    package init(host: String, port: Int, error: any Error) {
+    package init(host: String, port: Int?, error: any Error) {
         self.host = host
         self.port = port
         self.error = error

@@ -95,6 +95,20 @@ extension ConfigurationKey {
             + "signed it."
     ) { optional($0.push.authorities) }
 
+    static let controlPlaneSocket = ConfigurationKey(
+        "control_plane.socket", .path, standard: .one(""), example: .one("/run/pawl/control.sock"), effect: .restart,
+        reason: "For a backend that speaks HTTP: a Unix socket on which programs of the same machine make the calls of "
+            + "the control plane (`/_pawl/v1`), and nothing else. Each call needs the login of a person, as over HTTP. "
+            + "None by default: the calls are served on the addresses in listen."
+    ) { optional($0.controlPlane.socket) }
+
+    static let controlPlaneSocketMode = ConfigurationKey(
+        "control_plane.socket_mode", choice(PawlConfiguration.SocketMode.self), standard: .one("0660"),
+        effect: .restart,
+        reason: "Who may open that socket: the gateway's user, its group too, or everybody on the machine. The default "
+            + "is the group, so that a program of another user can be let in without more rights than that."
+    ) { one($0.controlPlane.socketMode.rawValue) }
+
     /// The key of a kind of content.
     static func kind(_ kind: ContentKind) -> ConfigurationKey {
         ConfigurationKey(
@@ -132,4 +146,5 @@ extension ConfigurationKey {
     static let web =
         [mapping] + ContentKind.allCases.map { kind($0) }
         + [queueCredentials, queueRequestAge, pushURL, pushSecretFile, pushAuthorities]
+        + [controlPlaneSocket, controlPlaneSocketMode]
 }

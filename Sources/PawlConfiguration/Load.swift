@@ -37,6 +37,9 @@ extension PawlConfiguration {
         self.queueCredentials = reading.choice(.queueCredentials)
         self.queueRequestAge = reading.seconds(.queueRequestAge)
         self.push = Push(&reading)
+        self.controlPlane = ControlPlane(
+            socket: reading.optional(.controlPlaneSocket, TextParsers.path),
+            socketMode: reading.choice(.controlPlaneSocketMode))
         self.kinds = KindTreatments()
         for kind in ContentKind.allCases { self.kinds[kind] = reading.choice(.kind(kind)) }
         self.commands = CommandTexts()
@@ -73,6 +76,7 @@ extension PawlConfiguration {
         self.checkStartTLS(&reading)
         self.checkChat(&reading)
         self.checkSocket(&reading)
+        self.checkControlPlane(&reading)
         var allowed: String?
         if case .environment(let name) = self.storageKey { allowed = name }
         reading.add(ConfigurationVariables.problems(in: environment, allowed: allowed))
@@ -266,5 +270,21 @@ extension PawlConfiguration {
             "the control socket \(quoted(self.admin.socket)) has a path of more than \(Self.socketPathLimit) bytes, "
                 + "too long for a Unix socket; set `admin.socket` to a shorter one, for example `socket: "
                 + "/run/pawl/pawl.sock`")
+    }
+
+    private func checkControlPlane(_ reading: inout ConfigurationReading) {
+        guard reading.isSound(.controlPlaneSocket, .upstreamURL), let socket = self.controlPlane.socket else { return }
+        let place = reading.place(of: .controlPlaneSocket)
+        let chat = self.upstream.url.scheme.chat
+        if !chat.usesMapping {
+            reading.conflict("\(place) is \(quoted(socket)), which \(chat.backend) does not use")
+        }
+        if socket.utf8.count > Self.socketPathLimit {
+            reading.conflict(
+                "\(place) is a path of more than \(Self.socketPathLimit) bytes, too long for a Unix socket")
+        }
+        if reading.isSound(.adminSocket, .data), socket == self.admin.socket {
+            reading.conflict("\(place) is \(quoted(socket)), the socket of the commands (`admin.socket`)")
+        }
     }
 }

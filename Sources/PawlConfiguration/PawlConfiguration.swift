@@ -23,6 +23,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var queueRequestAge: Duration
     /// The push hook of a JSON backend.
     package var push: Push
+    /// The socket for calls of programs on the same machine.
+    package var controlPlane: ControlPlane
     /// What becomes of reactions, polls and other content at a JSON backend where messages are protected.
     package var kinds: KindTreatments
     /// What happens to the texts of IRC commands where messages are protected.
@@ -141,6 +143,33 @@ extension PawlConfiguration {
     package struct Metrics: Sendable, Equatable {
         /// A loopback address, or `nil` for no port.
         package var listen: Address?
+    }
+
+    /// The socket for calls of the control plane.
+    package struct ControlPlane: Sendable, Equatable {
+        /// The path of the Unix socket, or `nil` if there is none.
+        package var socket: String?
+        /// Who may open it.
+        package var socketMode: SocketMode
+    }
+
+    /// Who may open a Unix socket.
+    package enum SocketMode: String, Sendable, CaseIterable {
+        /// The user who runs the gateway.
+        case owner = "0600"
+        /// Also the members of the gateway's group.
+        case group = "0660"
+        /// Everybody on the machine.
+        case everybody = "0666"
+
+        /// The mode as for `chmod`.
+        package var bits: UInt16 {
+            switch self {
+            case .owner: 0o600
+            case .group: 0o660
+            case .everybody: 0o666
+            }
+        }
     }
 
     /// The control socket of the admin commands.

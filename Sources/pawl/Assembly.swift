@@ -328,8 +328,13 @@ enum Assembly {
         case let error as AdminFailure: error.message
         case let error as ConfigurationError: "\(error)"
         case let error as ListenFailure:
-            "cannot listen on \(error.host):\(error.port): \(ErrorWords.text(error.error)). If another program has the port, stop it, "
-                + "or choose another one with --listen."
+            if let port = error.port {
+                "cannot listen on \(error.host):\(port): \(ErrorWords.text(error.error)). If another program has the port, stop it, "
+                    + "or choose another one with --listen."
+            } else {
+                "cannot listen on the socket \(error.host): \(ErrorWords.text(error.error)). Its directory has to exist, and "
+                    + "the gateway's user needs to write there."
+            }
         default: ErrorWords.text(error)
         }
     }

@@ -33,7 +33,8 @@ struct ChangeTests {
         #expect(
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
                 "listen", "upstream.url", "upstream.network", "upstream.earlier_networks", "queue.credentials",
-                "queue.request_age", "push.url", "push.secret_file", "push.ca", "data",
+                "queue.request_age", "push.url", "push.secret_file", "push.ca", "control_plane.socket",
+                "control_plane.socket_mode", "data",
                 "storage_key.file", "storage_key.environment", "store.url", "store.pooled", "history.retention",
                 "limits.message_fragments",
                 "limits.pending_requests_per_account",

@@ -290,6 +290,9 @@ struct RefusalTests {
             "the control socket `/\(String(repeating: "d", count: 95))/paw…` has a path of more than 103 bytes, "
                 + "too long for a "
                 + "Unix socket; set `admin.socket` to a shorter one, for example `socket: /run/pawl/pawl.sock`"),
+        Case(
+            "control_plane: {socket: /run/pawl/control.sock}",
+            "`control_plane.socket` in FILE line 1 is `/run/pawl/control.sock`, which an IRC backend does not use"),
     ])
     func conflicts(_ one: Case) throws {
         #expect(try problems(one.yaml) == [.init(code: .conflict, message: one.message)])

@@ -19,10 +19,13 @@ package enum GatewayFault: Equatable, Sendable {
     case unavailable(String)
     /// There is no memory for the body at present.
     case noRoom
+    /// Only calls of the gateway are served here, and it is none; or the gateway takes no part.
+    case noCall
 
     package var status: Int {
         switch self {
         case .message(let fault): fault.status
+        case .noCall: 404
         case .requestTimeout: 408
         case .requestTooLong: 413
         case .upload: 400
@@ -43,6 +46,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .upstreamTimeout: "PAWL_GATEWAY_TIMEOUT"
         case .unavailable: "PAWL_UNAVAILABLE"
         case .noRoom: "PAWL_NO_ROOM"
+        case .noCall: "PAWL_NO_CALL"
         }
     }
 
@@ -57,6 +61,7 @@ package enum GatewayFault: Equatable, Sendable {
         case .upstreamTimeout: "The chat server did not answer in time. Try again later."
         case .unavailable(let reason): reason
         case .noRoom: ExchangeRefusal.noRoomWords
+        case .noCall: "Only calls of the gateway are served here, and none under the policy off."
         }
     }
 
@@ -81,18 +86,18 @@ package enum GatewayFault: Equatable, Sendable {
     private var isOutage: Bool {
         switch self {
         case .upstreamUnreachable, .upstreamTimeout, .unavailable, .noRoom: true
-        case .message, .requestTimeout, .requestTooLong, .upload: false
+        case .message, .requestTimeout, .requestTooLong, .upload, .noCall: false
         }
     }
 
     /// One fault of each code.
     static let all: [GatewayFault] = [
         .message(.malformed), .requestTimeout, .requestTooLong, .upload(.unknownPart), .upstreamUnreachable,
-        .upstreamTimeout, .unavailable(""), .noRoom,
+        .upstreamTimeout, .unavailable(""), .noRoom, .noCall,
     ]
 
     private static let words = [
-        400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long",
+        400: "Bad Request", 404: "Not Found", 408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long",
         417: "Expectation Failed", 431: "Request Header Fields Too Large", 501: "Not Implemented", 502: "Bad Gateway",
         503: "Service Unavailable", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
     ]

@@ -7,32 +7,35 @@ import NIOWebSocket
 import Synchronization
 public import TransportsCore
 
-/// Serves clients over a Unix socket that only its owner may open.
+/// Serves clients over a Unix socket. Unless a mode says otherwise, only its owner may open it.
 public final class UnixTransport: Transport {
     private let path: String
+    private let mode: UInt16
     private let limits: TransportLimits
     private let group: any EventLoopGroup
 
     /// - Parameters:
     ///   - path: The socket's path, at most 107 bytes on Linux. A socket that a dead process left is replaced; one that
     ///     answers is not.
+    ///   - mode: Who may open it, as for `chmod`; the file belongs to the user and the group of the process. With 0660
+    ///     that is also everybody in the group.
     ///   - group: The threads of the connections.
     public init(
-        path: String, limits: TransportLimits = TransportLimits(),
+        path: String, mode: UInt16 = 0o600, limits: TransportLimits = TransportLimits(),
         group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) {
-        (self.path, self.limits, self.group) = (path, limits, group)
+        (self.path, self.mode, self.limits, self.group) = (path, mode, limits, group)
     }
 
     /// Starts listening; `ready()` of the bound transport returns why it does not.
     public func bind(processor: TransportProcessor) -> any BoundTransport {
         let service = StreamService(processor.processing, limits: limits)
-        let (path, group) = (path, group)
+        let (path, mode, group) = (path, mode, group)
         let identity = Mutex<UnixSocketFile?>(nil)
         return SocketBound(
             service,
             listen: {
-                let (socket, file) = try UnixSocketFile.bind(path)
+                let (socket, file) = try UnixSocketFile.bind(path, mode: mode)
                 identity.withLock { $0 = file }
                 return try await ServerBootstrap(group: group)
                     .childChannelInitializer { channel in

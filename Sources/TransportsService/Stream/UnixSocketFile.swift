@@ -15,11 +15,13 @@ package struct UnixSocketFile: Sendable {
     private let device: UInt64
     private let number: UInt64
 
-    /// Makes a socket with mode 0600 and binds it.
+    /// Makes a socket with a mode and binds it.
     ///
     /// Linux gives the file the mode of the socket, so there is no moment in which others may open it. On other systems
     /// the directory has to protect it until `chmod`.
-    package static func bind(_ path: String) throws -> (socket: NIOBSDSocket.Handle, file: UnixSocketFile) {
+    package static func bind(_ path: String, mode: UInt16) throws -> (
+        socket: NIOBSDSocket.Handle, file: UnixSocketFile
+    ) {
         let address = try SocketAddress(unixDomainSocketPath: path)
         #if os(Linux)
             let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
@@ -29,8 +31,8 @@ package struct UnixSocketFile: Sendable {
         try removeLeftover(path, address, type)
         let handle = socket(AF_UNIX, type, 0)
         guard handle >= 0 else { throw failure("socket") }
-        guard fchmod(handle, 0o600) == 0, address.withSockAddr({ systemBind(handle, $0, socklen_t($1)) }) == 0,
-            chmod(path, 0o600) == 0, let file = UnixSocketFile(path)
+        guard fchmod(handle, mode_t(mode)) == 0, address.withSockAddr({ systemBind(handle, $0, socklen_t($1)) }) == 0,
+            chmod(path, mode_t(mode)) == 0, let file = UnixSocketFile(path)
         else {
             let error = failure("bind")
             close(handle)

@@ -70,6 +70,9 @@ extension JSONFront {
             environment: environment, budget: ByteBudget(limit: configuration.limits.collectedBytes),
             clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
         services.limits.compressAbove = configuration.limits.compressAbove
+        services.controlSocket = configuration.controlPlane.socket.map {
+            ControlSocketOptions(path: $0, mode: configuration.controlPlane.socketMode.bits)
+        }
         services.submit = { thread.submit($0) }
         services.register = { thread.register($0, as: $1) }
         services.unregister = { thread.unregister($0) }

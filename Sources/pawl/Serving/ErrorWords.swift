@@ -3,6 +3,7 @@
 import Foundation
 import NIOCore
 import NIOPosix
+import TransportsService
 
 /// Describes socket errors in words, without names of functions and types.
 enum ErrorWords {
@@ -19,6 +20,7 @@ enum ErrorWords {
             }
         case ChannelError.connectTimeout(let limit):
             "no answer within \(limit.nanoseconds / 1_000_000_000) seconds"
+        case let error as TesseractError: error.reason
         case ChannelError.eof: "the connection was closed"
         default: "\(error)"
         }
