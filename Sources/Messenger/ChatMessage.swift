@@ -84,6 +84,16 @@ package struct ChatMessage: Equatable, Sendable {
     /// The account that has written it: ``Protection/AccountID/own`` for the person.
     var owner: AccountID { isOwn ? .own : author ?? chat }
 
+    /// Whether it is awaited, in a group, from a device that is not known.
+    var isOfUnknownAuthor: Bool { isAwaited && !isOwn && author == nil && chat.group != nil }
+
+    /// Sets who has written a message that was awaited.
+    mutating func setAuthor(_ owner: AccountID) {
+        isOwn = owner == .own
+        if isOwn { state = .sent }
+        author = isOwn || chat.group == nil ? nil : owner
+    }
+
     package init(
         chat: AccountID, sequence: UInt64, reference: MessageReference, isOwn: Bool, text: String, writtenAt: Int64,
         storedAt: Int64, state: DeliveryState, protection: Protection

@@ -199,15 +199,18 @@ extension MessengerParticipants {
             ChatContent(.group, writtenAt: now.wall), id, in: group, to: [account], nil, isNext: true, now, &unit)
     }
 
-    /// Sends all groups to a device that was added to the account.
-    mutating func sealGroups(for device: DeviceID, _ now: Timestamp, _ unit: inout Unit) throws {
-        let recipients = try recipients(in: person).filter { $0.device == device }
+    /// Sends the versions of all common groups to a device that may know none of them: it was added to the account, or it
+    /// was set back.
+    mutating func sealGroups(
+        for device: DeviceID, of account: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let recipients = try recipients(in: account).filter { $0.device == device }
         guard !recipients.isEmpty else { return }
-        for group in groups where isMember(of: group) {
+        for group in groups where isMember(of: group) && group.content.role(of: account) != nil {
             var content = ChatContent(.group, writtenAt: now.wall)
             content.group = reference(to: group)
             let id = MessageID(ids.next(in: .only, at: now))
-            try seal(content.body, id, for: recipients, person, nil, now, &unit)
+            try seal(content.body, id, for: recipients, account, nil, now, &unit)
         }
     }
 

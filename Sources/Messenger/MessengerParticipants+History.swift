@@ -139,7 +139,9 @@ extension MessengerParticipants {
         }
         if let known = try self.message(message.reference) {
             // An edit, a deletion or a reaction has come before it.
-            guard known.isAwaited, known.chat == message.chat, known.owner == message.owner else { return nil }
+            guard known.isAwaited, known.chat == message.chat,
+                known.owner == message.owner || known.isOfUnknownAuthor
+            else { return nil }
             message.sequence = known.sequence
             if known.isEdited || known.isDeleted {
                 (message.text, message.isEdited, message.isDeleted) = (known.text, known.isEdited, known.isDeleted)

@@ -189,6 +189,9 @@ extension MessengerParticipants {
         try announceRenewal(with: sessions.renewing, of: .own, now, &unit)
         noteChecked(keys.deviceList, of: .own)
         try endRestore(keys, now, &unit)
+        try registerAgain(keys, now, &unit)
+        // The answer may come in the session that the master device had before.
+        if let renewed = sessions.renewing, renewed == own.deviceList.master { historyAsked = nil }
         if historyAsked == nil { try askForHistory(now, &unit) }
         for chat in memory.waiting.keys.sorted() { try sealWaiting(chat, now, &unit) }
     }
@@ -233,6 +236,25 @@ extension MessengerParticipants {
         try enqueue(.register(request.bytes), now, &unit)
     }
 
+    /// Asks for its keys to be published again, if the list has this device without them: a master device that was set back
+    /// learns of the list alone, which it had not published.
+    private mutating func registerAgain(_ keys: PublishedKeys, _ now: Timestamp, _ unit: inout Unit) throws {
+        let list = own.deviceList
+        guard isAdopted, !isMaster, keys.deviceList == list, registered != list.versions.count,
+            list.identity(of: own.id) != nil, !keys.devices.contains(where: { $0.id == own.id })
+        else { return }
+        registered = list.versions.count
+        let request = DeviceRequest(root: list.root, keys: try ownKeys(root: list.root, now, &unit))
+        try enqueue(.register(request.bytes), now, &unit)
+    }
+
+    /// Whether a device asks to be added that the own list has, without published keys.
+    package func lacksKeys(of request: [UInt8]) -> Bool {
+        guard isMaster, let keys = (try? DeviceRequest(request))?.keys else { return false }
+        return own.deviceList.identity(of: keys.id) == keys.bundle.identity
+            && memory.published?.devices.contains { $0.id == keys.id } != true
+    }
+
     /// Whether this device may change the account's list now.
     private mutating func checkIsMaster(_ unit: inout Unit) throws(MessengerRefusal) {
         guard isMaster else { throw .notMaster }
@@ -258,7 +280,7 @@ extension MessengerParticipants {
         try begin(with: [keys], in: own.deviceList, &unit)
         memory.checked[.own] = own.deviceList.versions.count
         try announce(now, &unit)
-        try sealGroups(for: keys.id, now, &unit)
+        try sealGroups(for: keys.id, of: person, now, &unit)
     }
 
     /// Removes a lost device from the account's list.

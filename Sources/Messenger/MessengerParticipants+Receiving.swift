@@ -101,6 +101,8 @@ extension MessengerParticipants {
             report(peer == nil ? .ownDevices(list) : .peer(event), &unit)
             // It may have devices without a session.
             want(keysOf: peer?.name ?? account, &unit)
+            // The list may be one of this device, which it had not published when it was set back.
+            if peer == nil { try found(now, &unit) }
         // Rooms and requests about them belong to other carriers.
         case .senderKey, .senderKeyWanted, .adopted, .roomRequest: throw OpenError(reason: .malformed)
         }
@@ -181,8 +183,11 @@ extension MessengerParticipants {
     ) throws {
         let isOwn = owner == .own
         if var known = try message(reference) {
-            guard known.isAwaited, known.chat == chat, known.owner == owner else { throw OpenError(reason: .copy) }
+            guard known.isAwaited, known.chat == chat, known.owner == owner || known.isOfUnknownAuthor else {
+                throw OpenError(reason: .copy)
+            }
             // An edit, a deletion or a reaction has overtaken it.
+            if known.isOfUnknownAuthor { known.setAuthor(owner) }
             known.isAwaited = false
             if !known.isEdited, !known.isDeleted { (known.text, known.isFile) = (content.text, content.act == .file) }
             (known.writtenAt, known.timer) = (content.writtenAt, content.timer)
@@ -218,19 +223,36 @@ extension MessengerParticipants {
             if !message.isAwaited { report(.changed(message), &unit) }
             return
         }
-        let author = target.device == own.id ? .own : own.owner(of: target.device)
-        guard let author, author == .own || author == chat || chat.group != nil, !isAuthor || author == owner else {
-            throw OpenError(reason: .notAuthentic)
-        }
         // Every message of this device is stored.
         guard target.device != own.id else { throw OpenError(reason: .notAuthentic) }
+        let author = own.owner(of: target.device)
+        if let author {
+            guard author == .own || author == chat || chat.group != nil, !isAuthor || author == owner else {
+                throw OpenError(reason: .notAuthentic)
+            }
+        } else {
+            // A member has read a text of a device that is not known here yet, and has reacted to it.
+            guard !isAuthor, chat.group != nil, try unknownAuthors(in: chat) < Self.unknownAuthorLimit else {
+                throw OpenError(reason: .notAuthentic)
+            }
+        }
         var message = ChatMessage(
-            chat: chat, sequence: ids.next(in: .only, at: now), reference: target, isOwn: author == .own, text: "",
-            writtenAt: now.wall, storedAt: now.wall, state: author == .own ? .sent : .received, protection: .device)
+            chat: chat, sequence: ids.next(in: .only, at: now), reference: target, isOwn: false, text: "",
+            writtenAt: now.wall, storedAt: now.wall, state: .received, protection: .device)
         message.isAwaited = true
-        if chat.group != nil, author != .own { message.author = author }
+        if let author { message.setAuthor(author) }
         body(&message)
         try insert(message, isUnread: false, &unit)
+    }
+
+    /// Ours: awaited messages of unknown devices among the last ones of a group, so that a member who names messages that
+    /// do not exist costs little.
+    private static let unknownAuthorLimit = 32
+
+    private func unknownAuthors(in chat: AccountID) throws -> Int {
+        let rows = try vault.store.records(
+            .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, .max), last: Self.pageLimit)
+        return try rows.count { try message(chat, Self.place($0.name).1)?.isOfUnknownAuthor == true }
     }
 
     // MARK: Receipts

@@ -1,6 +1,6 @@
 // A session that one side has lost: its prekey was used up in a later state of a device that was set back to an earlier one,
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
-// side uses it from then on, says `acknowledge`, and seals again what nobody has confirmed.
+// side uses it from then on, says `acknowledge`, names the versions of their groups, and seals again what nobody has confirmed.
 
 import CommitLoop
 import DeviceSessions
@@ -51,10 +51,12 @@ extension MessengerParticipants {
     ) throws {
         let chat = person == .own ? .services(account) : person
         try answer(.acknowledge(own.deviceList), to: device, of: chat, now, &unit)
-        guard person != .own, let box = try own.sessions(with: device, in: vault),
+        guard let box = try own.sessions(with: device, in: vault),
             resent[device].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true
         else { return }
         resent[device] = now.monotonic
+        try sealGroups(for: device, of: chat, now, &unit)
+        guard person != .own else { return }
         let rows = try vault.store.records(
             .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, .max), last: Self.pageLimit)
         for row in rows {

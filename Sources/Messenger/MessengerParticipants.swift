@@ -82,6 +82,8 @@ package struct MessengerParticipants: VaultHolding {
     var historyAsked: (at: Int64, pause: Int64)?
     /// When this process has asked for new sessions after a restore, in milliseconds of uptime, and the pause after it.
     var lostAsked: (at: Int64, pause: Int64)?
+    /// The version of the own list with which this process has asked for its keys to be published again.
+    var registered: Int?
     /// When this process has last asked for a new session with a device, in nanoseconds of uptime.
     var renewals: [DeviceID: Int64] = [:]
     /// When this process has last sent messages again to a device that has lost its session, in nanoseconds of uptime.

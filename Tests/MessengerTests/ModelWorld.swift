@@ -62,6 +62,8 @@ final class ModelDevice {
     var exempt: Set<MessageReference> = []
     /// Whether others may still write to it in sessions that it does not have any more.
     var isSettling = false
+    /// Whether it has ever gone on from an earlier copy.
+    var wasRestored = false
 
     struct Copy {
         fileprivate var store: InMemoryStore
@@ -170,6 +172,8 @@ final class ModelWorld {
         var excused: Set<DeviceID> = []
         /// How many devices there were at its last change.
         var devices = Int.max
+        /// Whether its writer has gone on from an earlier copy since: a text of a group is not sealed again.
+        var mayBeLost = false
 
         /// - Parameter unstable: people whose reactions do not count.
         func form(without unstable: Set<String>) -> String {
@@ -214,7 +218,6 @@ final class ModelWorld {
     private let (restores, isStale): (Bool, Bool)
     /// Steps until a restored device has new sessions with all others; nil if none is restored.
     private var settlesIn: Int?
-    private var hasRestored = false
     /// Groups of which a restored device had another version: there may be two branches.
     private var divided: Set<GroupID> = []
     private let hasReceipts: Bool
@@ -361,7 +364,7 @@ final class ModelWorld {
 
     /// A device goes on from an earlier copy of its store.
     private func restore(_ device: ModelDevice, _ copy: ModelDevice.Copy) throws {
-        hasRestored = true
+        device.wasRestored = true
         let before = Dictionary(uniqueKeysWithValues: copy.groups.map { ($0.id, $0.chain) })
         divided.formUnion(device.machine.groups.filter { before[$0.id] != $0.chain }.map(\.id))
         try restart(device, from: copy)
@@ -371,6 +374,9 @@ final class ModelWorld {
             return try messages[reference]?.author === device && device.message(reference) == nil
         }
         for other in devices where other.person == device.person { other.exempt.formUnion(order) }
+        for reference in order where messages[reference]?.author === device {
+            if case .group? = messages[reference]?.conversation { messages[reference]?.mayBeLost = true }
+        }
         device.changed = []
         device.isSettling = true
         settlesIn = 3
@@ -1138,8 +1144,7 @@ final class ModelWorld {
             let first = model.texts[0]
             var people: Set<String> = []
             if case .group(let id) = model.conversation {
-                // Texts of groups are not sealed again for a device that has lost its sessions.
-                guard !hasRestored else { continue }
+                guard !model.mayBeLost else { continue }
                 people = unstable[id] ?? []
                 guard !people.contains(model.author.person), !people.contains(device.person) else { continue }
             }
@@ -1183,9 +1188,10 @@ final class ModelWorld {
 
     /// Texts of a device come in the order in which they were written.
     private func checkOrder(_ device: ModelDevice) throws {
-        guard !reorders, !hasRestored else { return }
+        guard !reorders, !device.wasRestored else { return }
         var last: [AccountID: [DeviceID: MessageReference]] = [:]
-        for (chat, reference) in device.arrivals where chat.group == nil {
+        let restored = Set(devices.filter(\.wasRestored).map(\.id))
+        for (chat, reference) in device.arrivals where chat.group == nil && !restored.contains(reference.device) {
             if let before = last[chat]?[reference.device], before.message.value > reference.message.value {
                 let texts = [before, reference].map { messages[$0]?.texts[0] ?? "" }
                 throw ModelFailure("\(device.name) has \(texts[0]) before \(texts[1])")

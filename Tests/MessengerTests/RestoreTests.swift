@@ -85,9 +85,7 @@ import Testing
         #expect(phone.texts(with: "bob") == ["one", "two"])
         try phone.restore(from: copy)
         world.deliver()
-        withKnownIssue("It asks, and the text does not come; see MESSENGER.md.", isIntermittent: true) {
-            #expect(phone.texts(with: "bob") == ["one", "two"])
-        }
+        #expect(phone.texts(with: "bob") == ["one", "two"])
     }
 
     /// A device that was not told that its store is an earlier copy: the other side notices when it begins a chain.

@@ -26,7 +26,9 @@ private struct TransportNetworkClient: NetworkClient {
 
     /// Sends these bytes as a request.
     func exchange(_ bytes: [UInt8]) async throws(NetworkFailure) -> NetworkResponse {
-        guard case .success(let reply) = await connection.exchange(request: Data(bytes)) else { throw .networkConnectionLost }
+        guard case .success(let reply) = await connection.exchange(request: Data(bytes)) else {
+            throw .networkConnectionLost
+        }
         var buffer = ByteBuffer(bytes: reply)
         var reader = HeadReader()
         guard let response = try? reader.response(&buffer, isToHead: false) else { throw .networkConnectionLost }
