@@ -324,7 +324,7 @@ let package = Package(
                 "HTTPCodec", "Messenger", "MessengerVictim", "PawlMessenger", "PawlMessengerWebSocket",
                 "PawlPeerToPeerTCP", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StoreBase",
                 "StorePort", "TestKit", "TestThreads", "TransportsClient", "pawl", nioCore, nioPosix,
-            ], exclude: ["Calls/Peers", "Calls/ROWS.md"]),
+            ], exclude: ["Calls/Peers", "Calls/ROWS.md", "ROWS.md"]),
         tests(
             "PawlMessengerIRCTests",
             [
