@@ -244,15 +244,23 @@ extension MessengerParticipants {
             list.identity(of: own.id) != nil, !keys.devices.contains(where: { $0.id == own.id })
         else { return }
         registered = list.versions.count
-        let request = DeviceRequest(root: list.root, keys: try ownKeys(root: list.root, now, &unit))
+        try register(now, &unit)
+    }
+
+    /// Gives the master device the keys of this device, which it has added.
+    mutating func register(_ now: Timestamp, _ unit: inout Unit) throws {
+        guard isAdopted, !isMaster else { return }
+        let root = own.deviceList.root
+        let request = DeviceRequest(root: root, keys: try ownKeys(root: root, now, &unit))
         try enqueue(.register(request.bytes), now, &unit)
     }
 
-    /// Whether a device asks to be added that the own list has, without published keys.
-    package func lacksKeys(of request: [UInt8]) -> Bool {
-        guard isMaster, let keys = (try? DeviceRequest(request))?.keys else { return false }
-        return own.deviceList.identity(of: keys.id) == keys.bundle.identity
-            && memory.published?.devices.contains { $0.id == keys.id } != true
+    /// Whether a request is that of a device which the person has added already, and whether its keys are published.
+    package func isAdded(_ request: [UInt8]) -> (isAdded: Bool, hasKeys: Bool) {
+        guard let keys = (try? DeviceRequest(request))?.keys,
+            own.deviceList.identity(of: keys.id) == keys.bundle.identity
+        else { return (false, false) }
+        return (true, memory.published?.devices.contains { $0.id == keys.id } == true)
     }
 
     /// Whether this device may change the account's list now.

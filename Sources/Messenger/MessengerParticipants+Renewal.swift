@@ -56,7 +56,11 @@ extension MessengerParticipants {
         else { return }
         resent[device] = now.monotonic
         try sealGroups(for: device, of: chat, now, &unit)
-        guard person != .own else { return }
+        guard person != .own else {
+            // It may have gone back to before it had the keys of this device.
+            if device == own.deviceList.master { try register(now, &unit) }
+            return
+        }
         let rows = try vault.store.records(
             .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, .max), last: Self.pageLimit)
         for row in rows {

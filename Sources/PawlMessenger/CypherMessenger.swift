@@ -469,11 +469,10 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         case .messageReceived(let user, _, let id): try await receipt(id, from: user, isRead: false)
         case .requestDeviceRegistery(let config):
             guard try await engine.read(\.isMaster) else { return }
-            // The person has added it, and its keys were lost with what this device had stored since an earlier copy.
-            if try await engine.read({ $0.lacksKeys(of: config.bytes) }) {
-                _ = try? await perform { .adopt(ticket: $0, config.bytes) }
-                return
-            }
+            // The person has added it before. Its keys are lost if this device went on from an earlier copy.
+            let (isAdded, hasKeys) = try await engine.read { $0.isAdded(config.bytes) }
+            if isAdded, !hasKeys { _ = try await perform { .adopt(ticket: $0, config.bytes) } }
+            guard !isAdded else { return }
             await handler.onDeviceRegisteryRequest(config, messenger: self)
         case .oneTimePreKeysLow(let left): try await replenish(left: left)
         case .keyBundlePublished(let config, let user):
