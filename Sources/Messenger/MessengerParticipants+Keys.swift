@@ -236,12 +236,12 @@ extension MessengerParticipants {
         try enqueue(.register(request.bytes), now, &unit)
     }
 
-    /// Asks for its keys to be published again, if the list has this device without them: a master device that was set back
-    /// learns of the list alone, which it had not published.
+    /// Asks for its keys to be published again, if the list has this device and what is published has not: the master
+    /// device went back to before it had published that.
     private mutating func registerAgain(_ keys: PublishedKeys, _ now: Timestamp, _ unit: inout Unit) throws {
         let list = own.deviceList
-        guard isAdopted, !isMaster, keys.deviceList == list, registered != list.versions.count,
-            list.identity(of: own.id) != nil, !keys.devices.contains(where: { $0.id == own.id })
+        guard isAdopted, !isMaster, registered != list.versions.count, list.identity(of: own.id) != nil,
+            !keys.devices.contains(where: { $0.id == own.id })
         else { return }
         registered = list.versions.count
         try register(now, &unit)

@@ -504,6 +504,51 @@ import Testing
         for device in [devices[0], devices[1]] { #expect(device.machine.groups.first?.content.name == "phone") }
     }
 
+    /// Carol's reaction to a text of bob's new device comes to alice before anything of that device.
+    @Test func aReactionWaitsForATextOfAnUnknownDevice() throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob, carol) = (devices[0], devices[1], devices[2])
+        let group = try group(devices)
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        let text = try #require(phone.send("from the phone", in: group))
+        // What is for alice is kept back, and the list of bob with it.
+        var kept: [(bytes: [UInt8], sender: World.Device)] = []
+        func deliverToOthers() {
+            var isMoving = true
+            while isMoving {
+                isMoving = false
+                for device in [bob, phone, carol] {
+                    for attempt in device.attempts {
+                        guard case .send(let bytes, "alice", _, _) = attempt.call else { continue }
+                        device.attempts.removeAll { $0.id == attempt.id }
+                        kept.append((bytes, device))
+                        device.end(attempt)
+                        isMoving = true
+                    }
+                }
+                if world.step() { isMoving = true }
+            }
+        }
+        deliverToOthers()
+        #expect(carol.texts(in: group) == ["from the phone"])
+        let react = SendJob(in: .group(group), .react(text.reference, with: "\u{1F44D}"))
+        guard case .accepted? = carol.perform({ .send(ticket: $0, react) }) else { return fail("no reaction") }
+        deliverToOthers()
+        for (bytes, sender) in kept where sender === carol {
+            world.deliver(bytes, to: [("alice", alice.id)], from: "carol")
+        }
+        #expect(alice.texts(in: group).isEmpty)
+        try alice.restart()
+        for (bytes, sender) in kept where sender !== carol {
+            world.deliver(bytes, to: [("alice", alice.id)], from: sender.user)
+        }
+        world.deliver()
+        #expect(alice.texts(in: group) == ["from the phone"])
+        let message = try #require(alice.history(in: group).first)
+        #expect(message.author == .services("bob") && message.reactions.map(\.author) == [.services("carol")])
+    }
+
     @Test func aFailedCommitLeavesNothing() throws {
         let devices = try people("alice", "bob")
         let group = try group(devices)

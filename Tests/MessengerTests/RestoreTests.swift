@@ -88,6 +88,88 @@ import Testing
         #expect(phone.texts(with: "bob") == ["one", "two"])
     }
 
+    /// A device that was set back to before it knew a group, and a version of another one.
+    @Test(arguments: [1, 2, 3] as [UInt64]) func aRestoredDeviceKnowsItsGroups(_ seed: UInt64) throws {
+        let world = World(seed: seed * 50)
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let create = GroupChange.create(name: "first", metadata: [], members: ["bob"])
+        let first = try #require(world.change(create, by: alice)).id
+        world.deliver()
+        let copy = bob.store.copy()
+        let second = try #require(world.change(create, by: alice)).id
+        #expect(world.change(.rename("renamed"), of: first, by: alice) != nil)
+        world.deliver()
+        #expect(bob.machine.groups.count == 2)
+        try bob.restore(from: copy)
+        #expect(bob.machine.groups.map(\.content.name) == ["first"])
+        world.deliver()
+        #expect(bob.machine.groups.map(\.chain) == alice.machine.groups.map(\.chain))
+        for group in [first, second] {
+            alice.send("after", in: group)
+            world.deliver()
+            #expect(bob.texts(in: group) == ["after"])
+        }
+    }
+
+    /// The master device adds a device, and is set back to before that, as the server is.
+    @Test(arguments: [1, 2, 3] as [UInt64]) func aDeviceThatWasAddedInVainAsksAgain(_ seed: UInt64) throws {
+        let world = World(seed: seed * 70)
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("hello", to: "bob")
+        world.deliver()
+        let published = try #require(world.configs["alice"])
+        let phone = try world.device(of: "alice")
+        let copy = alice.store.copy()
+        try world.adopt("alice", by: alice)
+        world.configs["alice"] = published
+        try alice.restore(from: copy)
+        world.deliver()
+        #expect(alice.machine.own.deviceList.identity(of: phone.id) == nil)
+        world.requests["alice"] = nil
+        for _ in 0..<2 { phone.perform { .keys(ticket: $0, published, of: "alice") } }
+        world.deliver()
+        let request = try #require(world.requests["alice"])
+        #expect(alice.machine.isAdded(request) == (false, false))
+        try world.adopt("alice", by: alice)
+        #expect(alice.machine.isAdded(request) == (true, true))
+        // It is the same version of the list as before, so nobody sees a fork.
+        #expect(alice.machine.own.deviceList == phone.machine.own.deviceList)
+        let keys = try PublishedKeys(#require(world.configs["alice"]))
+        #expect(Set(keys.devices.map(\.id)) == [alice.id, phone.id])
+        bob.send("for both", to: "alice")
+        world.deliver()
+        for device in [alice, phone] { #expect(device.texts(with: "bob").last == "for both") }
+        #expect(bob.peerEvents.allSatisfy { !$0.awaitsDecision })
+    }
+
+    /// The same with a third device, which shows the lost version of the list to the master device.
+    @Test(arguments: [1, 2, 3] as [UInt64]) func aListThatAnotherDeviceHasIsPublished(_ seed: UInt64) throws {
+        let world = World(seed: seed * 90)
+        let alice = try world.person("alice")
+        let tablet = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let published = try #require(world.configs["alice"])
+        let copy = alice.store.copy()
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        #expect(tablet.machine.own.deviceList.identity(of: phone.id) != nil)
+        world.configs["alice"] = published
+        try alice.restore(from: copy)
+        world.deliver()
+        #expect(alice.machine.own.deviceList == tablet.machine.own.deviceList)
+        let list = try PublishedKeys(#require(world.configs["alice"])).deviceList
+        #expect(list == tablet.machine.own.deviceList)
+        // Its keys are missing there, until it reads that.
+        let now = world.configs["alice"]
+        phone.perform { .keys(ticket: $0, now, of: "alice") }
+        world.deliver()
+        let request = try #require(world.requests["alice"])
+        #expect(alice.machine.isAdded(request) == (true, false))
+        try world.adopt("alice", by: alice)
+        let keys = try PublishedKeys(#require(world.configs["alice"]))
+        #expect(Set(keys.devices.map(\.id)) == [alice.id, tablet.id, phone.id])
+    }
+
     /// A device that was not told that its store is an earlier copy: the other side notices when it begins a chain.
     @Test func theOtherSideNoticesAnotherChain() throws {
         let world = World()
