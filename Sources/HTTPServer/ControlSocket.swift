@@ -4,7 +4,7 @@
 // over HTTP, with the same limits, and with the login of a person: whoever may open the socket may do no more than
 // somebody on the network.
 
-package import Foundation
+import Foundation
 import HTTPCodec
 import JSONGateway
 import NIOCore
