@@ -14,7 +14,8 @@ package enum ControlMessage: Sendable {
     case senderKey(room: String, SenderKeyDistribution, ended: [EndedKey])
     /// 4: requests the sender key for a room: a message under it could not be opened.
     case senderKeyWanted(room: String)
-    /// 5: this list has adopted the reader: it is the reader's own list from now on.
+    /// 5: this list has adopted the reader: it is the reader's own list from now on. Where keys are published, a later
+    /// version of the reader's own list.
     case adopted(DeviceList)
     /// 6: a request for a room; see ``RoomRequest``.
     case roomRequest(RoomRequest)

@@ -8,6 +8,7 @@ import Foundation
 import HTTPCodec
 import JSONGateway
 import NIOCore
+import NIOPosix
 import Synchronization
 package import TransportsService
 

@@ -5,7 +5,9 @@ import DeviceSessions
 import Devices
 import DoubleRatchet
 import Envelope
+import Outbox
 import Protection
+import RequestQueue
 import StorePort
 import Vault
 
@@ -261,6 +263,23 @@ extension MessengerParticipants {
             own.deviceList.identity(of: keys.id) == keys.bundle.identity
         else { return (false, false) }
         return (true, memory.published?.devices.contains { $0.id == keys.id } == true)
+    }
+
+    /// Ours: the pauses before this device asks again to be added, doubled each time, in milliseconds.
+    private static let (joinPause, longestJoinPause): (Int64, Int64) = (600_000, 86_400_000)
+
+    /// When this device asks again to be added, in milliseconds of uptime; nil if it has not asked, or was added.
+    var nextJoinWake: Int64? { memory.joining == nil ? nil : joinAsked.map { $0.at + $0.pause } ?? 0 }
+
+    /// Asks again to be added to the account: the master device may have lost the request, or that it has added this one.
+    mutating func askAgainToJoin(_ now: Timestamp, _ unit: inout Unit) {
+        guard let at = nextJoinWake, let root = memory.joining, now.queueTime.uptime >= at else { return }
+        guard let asked = joinAsked else { return joinAsked = (now.queueTime.uptime, Self.joinPause) }
+        joinAsked = (now.queueTime.uptime, min(asked.pause * 2, Self.longestJoinPause))
+        want(keysOf: account, &unit)
+        let waits = queue.requests.contains { QueuedCall($0)?.isRegistration == true }
+        guard !waits, let keys = try? ownKeys(root: root, now, &unit) else { return }
+        try? enqueue(.register(DeviceRequest(root: root, keys: keys).bytes), now, &unit)
     }
 
     /// Whether this device may change the account's list now.

@@ -76,6 +76,8 @@ extension MessengerParticipants {
     ) throws -> (body: [UInt8], skipped: Int) {
         do {
             return try own.open(envelope, replacingBy: Self.isRenewal, now, in: vault, &unit)
+        } catch let error as OpenError where error.reason == .notAuthentic {
+            throw UnreadableInSession()
         } catch let crossed as CrossedSessions {
             return (crossed.body, 0)
         }
@@ -96,15 +98,22 @@ extension MessengerParticipants {
         switch control {
         case .ready(let list), .acknowledge(let list):
             let (peer, event) = try own.take(shown: list, by: device, from: source, now, in: vault, &unit)
-            if case .ready = control { try takeRenewal(by: device, of: peer ?? .own, now, &unit) }
+            if case .ready = control { try takeRenewal(by: device, list, of: peer ?? .own, now, &unit) }
             guard let event else { return }
             report(peer == nil ? .ownDevices(list) : .peer(event), &unit)
             // It may have devices without a session.
             want(keysOf: peer?.name ?? account, &unit)
             // The list may be one of this device, which it had not published when it was set back.
             if peer == nil { try found(now, &unit) }
+        case .adopted(let list):
+            // Signed by devices of this account, whoever shows it.
+            guard isAdopted, list != own.deviceList, list.continues(own.deviceList) else { return }
+            own.take(list, &unit)
+            report(.ownDevices(list), &unit)
+            want(keysOf: account, &unit)
+            try found(now, &unit)
         // Rooms and requests about them belong to other carriers.
-        case .senderKey, .senderKeyWanted, .adopted, .roomRequest: throw OpenError(reason: .malformed)
+        case .senderKey, .senderKeyWanted, .roomRequest: throw OpenError(reason: .malformed)
         }
     }
 

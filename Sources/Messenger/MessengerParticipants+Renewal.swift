@@ -11,18 +11,22 @@ import Protection
 import StorePort
 import Vault
 
+/// An envelope names a session that this device has, and cannot be opened in it.
+struct UnreadableInSession: Error {}
+
 extension MessengerParticipants {
     /// Ours: the pause between two new sessions with one device, in nanoseconds. Anybody at the server can forge a message
     /// that seems to use a lost session, and a new session uses up a prekey of the device.
     static let renewalPause: Int64 = 300_000_000_000
 
-    /// Whether an error means that the sender uses a session that this device does not have.
+    /// Whether an error means that the sender uses a session that this device does not have, or has in another state: a
+    /// device that was set back can begin the same session once more.
     static func isLostSession(_ error: any Error) -> Bool {
         switch error {
         case RatchetError.unknownPreKey, RatchetError.diverged: return true
         default: break
         }
-        return (error as? OpenError)?.reason == .unknownSender
+        return error is UnreadableInSession || (error as? OpenError)?.reason == .unknownSender
     }
 
     /// Asks for a new session with the device of an envelope that cannot be opened.
@@ -46,11 +50,17 @@ extension MessengerParticipants {
     }
 
     /// Goes on in the session that another device has begun because it could not open what came in the last one.
+    ///
+    /// - Parameter list: the list that the device has shown.
     mutating func takeRenewal(
-        by device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
+        by device: DeviceID, _ list: DeviceList, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let chat = person == .own ? .services(account) : person
         try answer(.acknowledge(own.deviceList), to: device, of: chat, now, &unit)
+        // It was set back, perhaps to before it had published the later version.
+        if let known = own.peer(person)?.deviceList, known != list, known.continues(list) {
+            try answer(.adopted(known), to: device, of: chat, now, &unit)
+        }
         guard let box = try own.sessions(with: device, in: vault),
             resent[device].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true
         else { return }

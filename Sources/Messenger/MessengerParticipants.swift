@@ -82,6 +82,8 @@ package struct MessengerParticipants: VaultHolding {
     var historyAsked: (at: Int64, pause: Int64)?
     /// When this process has asked for new sessions after a restore, in milliseconds of uptime, and the pause after it.
     var lostAsked: (at: Int64, pause: Int64)?
+    /// When this process has asked to be added to the account, in milliseconds of uptime, and the pause after it.
+    var joinAsked: (at: Int64, pause: Int64)?
     /// The version of the own list with which this process has asked for its keys to be published again.
     var registered: Int?
     /// When this process has last asked for a new session with a device, in nanoseconds of uptime.
@@ -218,7 +220,7 @@ package struct MessengerParticipants: VaultHolding {
     /// When a ``MessengerJob/tick`` is due at the latest, in milliseconds of uptime; nil if none is.
     package func nextWake(_ now: Timestamp) -> Int64? {
         let expiry = memory.expiries.map(\.at).min().map { now.queueTime.uptime + max($0 - now.wall, 0) }
-        return [queue.nextWake(), expiry, nextHistoryWake, nextLostWake].compactMap(\.self).min()
+        return [queue.nextWake(), expiry, nextHistoryWake, nextLostWake, nextJoinWake].compactMap(\.self).min()
     }
 
     package var isPublished: (DeviceID) -> Bool { { _ in false } }
@@ -294,6 +296,7 @@ package struct MessengerParticipants: VaultHolding {
         case .tick:
             expire(now, &unit)
             askAgainForHistory(now, &unit)
+            askAgainToJoin(now, &unit)
             askForLost(now, &unit)
         }
     }

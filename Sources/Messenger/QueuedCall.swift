@@ -34,6 +34,8 @@ enum QueuedCall: Equatable {
     /// How many ids after that of its request belong to it: an envelope for several may have to be divided into one for each.
     var reservedIDs: UInt64 { devices.count > 1 ? UInt64(devices.count) : 0 }
 
+    var isRegistration: Bool { if case .register = self { true } else { false } }
+
     /// See ``Attempt/expires``.
     var expires: Int64? { if case .envelope(_, _, _, _, let expires) = self { expires } else { nil } }
 
