@@ -1,6 +1,7 @@
 // A session that one side has lost: its prekey was used up in a later state of a device that was set back to an earlier one,
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
-// side uses it from then on, says `acknowledge`, names the versions of their groups, and seals again what nobody has confirmed.
+// side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what nobody has
+// confirmed.
 
 import CommitLoop
 import DeviceSessions
@@ -18,6 +19,9 @@ extension MessengerParticipants {
     /// Ours: the pause between two new sessions with one device, in nanoseconds. Anybody at the server can forge a message
     /// that seems to use a lost session, and a new session uses up a prekey of the device.
     static let renewalPause: Int64 = 300_000_000_000
+    /// Ours: the pause before messages are sent again to the same device, in nanoseconds. Shorter, so that the next new
+    /// session of a device that keeps the other pause brings them.
+    private static let resendPause: Int64 = 150_000_000_000
 
     /// Whether an error means that the sender uses a session that this device does not have, or has in another state: a
     /// device that was set back can begin the same session once more.
@@ -32,14 +36,17 @@ extension MessengerParticipants {
     /// Asks for a new session with the device of an envelope that cannot be opened.
     mutating func renewSession(of bytes: [UInt8], from user: String, _ now: Timestamp, _ unit: inout Unit) {
         guard !introducesItself, let envelope = try? Envelope(bytes, in: vault.carrier),
-            let owner = own.owner(of: envelope.sender), source(user).accounts == [owner],
-            renewals[envelope.sender].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true
+            let owner = own.owner(of: envelope.sender), source(user).accounts == [owner]
         else { return }
+        guard renewals[envelope.sender].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true else {
+            // When the pause is over, and not for each such message.
+            return noteLost(envelope.sender, after: Self.renewalPause / 1_000_000, now, &unit)
+        }
         renewals[envelope.sender] = now.monotonic
         report(.sessionLost(user, envelope.sender), &unit)
     }
 
-    /// Tells a device that a new session with it was begun.
+    /// Tells a device that a new session with it was begun, and sends it again what it may lack.
     mutating func announceRenewal(
         with device: DeviceID?, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
@@ -47,6 +54,7 @@ extension MessengerParticipants {
         try answer(
             .ready(own.deviceList), to: device, of: person == .own ? .services(account) : person, now, &unit)
         noteRenewed(device, &unit)
+        try sendAgain(to: device, of: person, now, &unit)
     }
 
     /// Goes on in the session that another device has begun because it could not open what came in the last one.
@@ -61,8 +69,16 @@ extension MessengerParticipants {
         if let known = own.peer(person)?.deviceList, known != list, known.continues(list) {
             try answer(.adopted(known), to: device, of: chat, now, &unit)
         }
+        try sendAgain(to: device, of: person, now, &unit)
+    }
+
+    /// Names the versions of common groups to a device, and seals again what nobody of its person has confirmed.
+    private mutating func sendAgain(
+        to device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        let chat = person == .own ? .services(account) : person
         guard let box = try own.sessions(with: device, in: vault),
-            resent[device].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true
+            resent[device].map({ now.monotonic - $0 >= Self.resendPause }) ?? true
         else { return }
         resent[device] = now.monotonic
         try sealGroups(for: device, of: chat, now, &unit)

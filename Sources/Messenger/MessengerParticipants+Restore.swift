@@ -50,6 +50,13 @@ extension MessengerParticipants {
         if memory.lost.remove(device) != nil { putLost(&unit) }
     }
 
+    /// A new session with a device is to be begun later.
+    mutating func noteLost(_ device: DeviceID, after pause: Int64, _ now: Timestamp, _ unit: inout Unit) {
+        guard memory.lost.insert(device).inserted else { return }
+        putLost(&unit)
+        if lostAsked == nil { lostAsked = (now.queueTime.uptime, pause) }
+    }
+
     /// When new sessions are asked for, in milliseconds of uptime; nil if none are.
     var nextLostWake: Int64? {
         lostSessions.isEmpty ? nil : lostAsked.map { $0.at + $0.pause } ?? 0
