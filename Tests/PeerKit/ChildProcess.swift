@@ -128,9 +128,17 @@ package final class ChildProcess: Sendable {
     /// Waits for a line of its output that contains `text`, and answers that line.
     @discardableResult
     package func waitForOutput(_ text: String, timeout: Duration = Deadline.usual) throws -> String {
+        try waitForOutput(of: [text], timeout: timeout)
+    }
+
+    /// Waits for a line of its output that contains one of `texts`, and answers that line.
+    @discardableResult
+    package func waitForOutput(of texts: [String], timeout: Duration = Deadline.usual) throws -> String {
         var found: Substring?
-        try wait("\"\(text)\" from \(name)", timeout: timeout) {
-            found = (stdout + "\n" + stderr).split(separator: "\n").first { $0.contains(text) }
+        try wait("\(texts) from \(name)", timeout: timeout) {
+            found = (stdout + "\n" + stderr).split(separator: "\n").first { line in
+                texts.contains { line.contains($0) }
+            }
             return found != nil
         }
         return found.map(String.init) ?? ""

@@ -28,9 +28,13 @@ package final class IRCClient {
     private var partial: [UInt8] = []
     private var lastToken = 0
 
-    /// `receiveBuffer` bounds what the kernel takes in for a client that does not read.
-    package init(port: UInt16, receiveBuffer: Int32? = nil) throws {
+    /// `receiveBuffer` bounds what the kernel takes in for a client that does not read. `host` is the last byte of the loopback
+    /// address that it connects from.
+    package init(port: UInt16, receiveBuffer: Int32? = nil, host: UInt8 = 1) throws {
         socket = try LoopbackSocket.open()
+        if host != 1, LoopbackSocket.bind(socket, to: 0, host: host) != 0 {
+            throw PeerError("cannot bind: \(String(cString: strerror(errno)))")
+        }
         if let receiveBuffer {
             LoopbackSocket.set(socket, SOL_SOCKET, SO_RCVBUF, receiveBuffer)
         }

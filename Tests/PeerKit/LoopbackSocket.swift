@@ -9,9 +9,9 @@ enum LoopbackSocket {
         return socket
     }
 
-    static func bind(_ socket: Int32, to port: UInt16) -> Int32 {
+    static func bind(_ socket: Int32, to port: UInt16, host: UInt8 = 1) -> Int32 {
         set(socket, SOL_SOCKET, SO_REUSEADDR, 1)
-        return withAddress(port) { Glibc.bind(socket, $0, $1) }
+        return withAddress(port, host: host) { Glibc.bind(socket, $0, $1) }
     }
 
     static func connect(_ socket: Int32, to port: UInt16) -> Int32 {
@@ -35,12 +35,12 @@ enum LoopbackSocket {
     }
 
     private static func withAddress(
-        _ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
+        _ port: UInt16, host: UInt8 = 1, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
     ) -> Int32 {
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_port = port.bigEndian
-        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        address.sin_addr.s_addr = (0x7F00_0000 | UInt32(host)).bigEndian
         return withUnsafePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
                 body($0, socklen_t(MemoryLayout<sockaddr_in>.size))

@@ -17,6 +17,8 @@ package final class PawlProcess: Sendable {
         /// Further arguments of `serve`.
         package var arguments: [String] = []
         package var environment: [String: String] = [:]
+        /// What `start` waits for in its output: one of these.
+        package var startTexts = ["ready"]
         /// Another program than the one that was built: an older version, say.
         package var binary: String?
 
@@ -94,7 +96,7 @@ package final class PawlProcess: Sendable {
                     "--upstream", "\(options.upstreamScheme)://127.0.0.1:\(upstream)", "--data", dataDirectory,
                 ] + (options.isSidecar ? [] : options.policy.map { ["--policy", $0] } ?? []) + options.arguments,
                 environment: options.environment, workingDirectory: scratch.path)
-            try child.waitForOutput("ready")
+            try child.waitForOutput(of: options.startTexts)
             current = child
         }
     }

@@ -2,117 +2,40 @@ import Foundation
 import Glibc
 import PeerKit
 import StorePort
-import Synchronization
 import TestKit
 
 @testable import PostgresStore
 @testable import StoreBase
 
-/// PostgreSQL as Debian builds it, with a data directory of its own, on loopback. It takes no root, so as root it runs as
-/// `nobody`.
+/// A database server of its own for a test, and the stores on it.
 final class Database: Sendable {
     /// Why there can be no server here; nil if there can.
-    static let obstacle: String? = {
-        guard initdb != nil else { return "PostgreSQL is not installed" }
-        guard geteuid() == 0 else { return nil }
-        return access("/usr/bin/setpriv", X_OK) == 0 && getpwnam("nobody") != nil ? nil : "no right to be another user"
-    }()
+    static let obstacle = PostgreSQL.obstacle
     static let hasPooler = ["/usr/sbin", "/usr/bin"].contains { access("\($0)/pgbouncer", X_OK) == 0 }
 
-    /// The directory of the server's programs, which Debian keeps out of `PATH`, the newest first.
-    private static let initdb: String? = {
-        let root = "/usr/lib/postgresql"
-        let versions = (try? FileManager.default.contentsOfDirectory(atPath: root)) ?? []
-        let debian = versions.sorted { $0.compare($1, options: .numeric) == .orderedDescending }
-            .map { "\(root)/\($0)/bin" }
-        return (debian + ["/usr/bin", "/usr/local/bin"]).first { access($0 + "/initdb", X_OK) == 0 }
-    }()
-
-    let port: UInt16
-    private let reservation: FreePort
-    private let scratch: ScratchDirectory
-    private let server = Mutex<ChildProcess?>(nil)
+    private let server: PostgreSQL
     private let key = StorageKey.random()
 
-    convenience init() throws {
-        try self.init { data, programs in
-            try Self.run(
-                programs + "/initdb", ["-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"])
-        }
-    }
+    init() throws { server = try PostgreSQL() }
 
     /// With its write-ahead log in a directory elsewhere, in small segments.
-    convenience init(log: String) throws {
-        try self.init { data, programs in
-            try Self.run(
-                programs + "/initdb",
-                [
-                    "-D", data, "-U", "pawl", "-A", "trust", "-E", "UTF8", "--no-locale", "-N", "-X", log,
-                    "--wal-segsize", "1",
-                ])
-        }
-    }
+    init(log: String) throws { server = try PostgreSQL(log: log) }
 
     /// A copy of another server as it is now.
     ///
     /// - Parameter isStandby: whether it follows the other one, until it is promoted.
-    convenience init(copyOf other: Database, isStandby: Bool = false) throws {
-        try self.init { data, programs in
-            var words = [
-                "-D", data, "-h", "127.0.0.1", "-p", "\(other.port)", "-U", "pawl", "-X", "stream", "-c", "fast", "-N",
-            ]
-            if isStandby { words.append("-R") }
-            return try Self.run(programs + "/pg_basebackup", words)
-        }
+    init(copyOf other: Database, isStandby: Bool = false) throws {
+        server = try PostgreSQL(copyOf: other.server, isStandby: isStandby)
     }
 
-    /// - Parameter make: fills the data directory.
-    private init(_ make: (String, String) throws -> ChildProcess.Output) throws {
-        guard let programs = Self.initdb else { throw PeerError("PostgreSQL is not installed") }
-        reservation = try FreePort()
-        port = reservation.number
-        scratch = try ScratchDirectory()
-        let data = try scratch.directory("data")
-        chmod(data, 0o700)
-        if geteuid() == 0 { try scratch.give(to: "nobody") }
-        let made = try make(data, programs)
-        guard made.succeeded else { throw PeerError("no data directory: \(made.stderr)") }
-        try start()
-    }
-
-    deinit { stop() }
+    var port: UInt16 { server.port }
+    var isRunning: Bool { server.isRunning }
 
     /// Starts it, and waits until it answers.
-    func start() throws {
-        guard let programs = Self.initdb else { throw PeerError("PostgreSQL is not installed") }
-        let settings = [
-            "port=\(port)", "listen_addresses=127.0.0.1", "unix_socket_directories=\(scratch.path)",
-            "shared_buffers=16MB", "max_connections=40", "autovacuum=off",
-        ]
-        let words = Self.words(
-            programs + "/postgres", ["-D", scratch.file("data")] + settings.flatMap { ["-c", $0] })
-        let process = try ChildProcess(words[0], Array(words.dropFirst()), workingDirectory: scratch.path)
-        server.withLock { $0 = process }
-        do {
-            try process.waitUntilListening(port)
-            try eventually("answers of PostgreSQL") { (try? number("SELECT 1::int8", anyServer: true)) == 1 }
-        } catch {
-            stop()
-            throw error
-        }
-    }
-
-    var isRunning: Bool { server.withLock { $0?.isRunning ?? false } }
+    func start() throws { try server.start() }
 
     /// Ends it at once, as `pg_ctl stop -m immediate` does: what is not on the disk is lost.
-    func stop() {
-        let process = server.withLock { server in
-            defer { server = nil }
-            return server
-        }
-        process?.kill(SIGQUIT)
-        _ = try? process?.waitForExit()
-    }
+    func stop() { server.stop() }
 
     /// Makes a standby the primary.
     func promote() throws {
@@ -120,18 +43,7 @@ final class Database: Sendable {
         try eventually("writes of the new primary") { (try? execute("SELECT 1")) != nil }
     }
 
-    private static func words(_ program: String, _ arguments: [String]) -> [String] {
-        guard geteuid() == 0 else { return [program] + arguments }
-        let user = ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
-        return ["/usr/bin/setpriv"] + user + [program] + arguments
-    }
-
-    private static func run(_ program: String, _ arguments: [String]) throws -> ChildProcess.Output {
-        let words = words(program, arguments)
-        return try ChildProcess.run(words[0], Array(words.dropFirst()))
-    }
-
-    var url: String { "postgresql://pawl@127.0.0.1:\(port)/postgres" }
+    var url: String { server.url }
 
     func address(port: UInt16? = nil, isPooled: Bool = false) throws -> StoreAddress {
         try StoreAddress("postgresql://pawl@127.0.0.1:\(port ?? self.port)/postgres", isPooled: isPooled)

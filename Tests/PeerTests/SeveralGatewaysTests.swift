@@ -1,0 +1,383 @@
+import Foundation
+import PeerKit
+import TestKit
+import TestThreads
+import Testing
+
+/// Several gateways on one database, of which one serves: faults under traffic of real clients through HAProxy.
+@Suite(.blocking, .serialized, .enabled(if: PostgreSQL.obstacle == nil, "no PostgreSQL can run here"))
+struct SeveralGatewaysTests {
+    private static let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
+
+    /// Two accounts that write to each other, and that log in again at the gateway that serves.
+    private final class People {
+        let accounts: AccountLab
+        let tap: WireTap
+        let lab: GatewaysLab
+        private(set) var anna: IRCClient
+        private(set) var bert: IRCClient
+        private(set) var toAnna = NumberedStream()
+        private(set) var toBert = NumberedStream()
+        private var logins = 0
+
+        init(policy: String, count: Int = 2) throws {
+            accounts = try AccountLab(accounts: ["anna", "bert"])
+            tap = try WireTap(backend: accounts.server.port)
+            lab = try GatewaysLab(upstream: tap.port, policy: policy, count: count)
+            anna = try Self.login(lab, "anna", 0)
+            bert = try Self.login(lab, "bert", 0)
+        }
+
+        func stop() {
+            lab.stop()
+            tap.stop()
+            accounts.services.stop()
+            accounts.server.stop()
+        }
+
+        private static func login(_ lab: GatewaysLab, _ account: String, _ number: Int) throws -> IRCClient {
+            var attempts = 0
+            var found: IRCClient?
+            try eventually("a login of \(account)", every: .milliseconds(50)) {
+                attempts += 1
+                // A nick of before may be in use for a moment.
+                let nick = "\(account)\(number)" + (attempts > 1 ? "x\(attempts)" : "")
+                let client = try? IRCClient(port: lab.port)
+                guard
+                    (try? client?.register(nick: nick, caps: ["sasl"], login: (account, AccountLab.password))) != nil
+                else { return false }
+                found = client
+                return true
+            }
+            guard let found else { throw PeerError("no login") }
+            return found
+        }
+
+        /// Both log in anew; their old connections are returned.
+        func loginAgain() throws -> (anna: IRCClient, bert: IRCClient) {
+            defer { logins += 1 }
+            let old = (anna, bert)
+            anna = try Self.login(lab, "anna", logins + 1)
+            bert = try Self.login(lab, "bert", logins + 1)
+            return old
+        }
+
+        /// Lines in both directions, in several writes.
+        func talk(_ generator: inout SeededGenerator) {
+            for _ in 0..<Int.random(in: 1...3, using: &generator) {
+                for _ in 0..<Int.random(in: 5...20, using: &generator) { sendToBert() }
+                for _ in 0..<Int.random(in: 1...10, using: &generator) {
+                    bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
+                    toAnna.sent += 1
+                }
+                toBert.collect(bert, for: .milliseconds(Int.random(in: 1...90, using: &generator)))
+            }
+        }
+
+        func sendToBert() {
+            anna.send("PRIVMSG \(bert.nick) :number \(toBert.sent)")
+            toBert.sent += 1
+        }
+
+        /// Reads what connections that have ended still hold.
+        func collectEnded(_ old: (anna: IRCClient, bert: IRCClient)) throws {
+            for client in [old.anna, old.bert] { try client.expectEnd() }
+            toBert.collect(old.bert, for: .zero)
+            toAnna.collect(old.anna, for: .zero)
+        }
+
+        func collect(for duration: Duration) {
+            toBert.collect(bert, for: duration)
+            toAnna.collect(anna, for: duration)
+        }
+
+        /// All that was accepted is shown, and one message more in each direction; then everything is counted.
+        ///
+        /// - Parameter bursts: how many gateways died between a write to a client and its mark.
+        func finish(_ accepted: Set<String>, bursts: Int) throws {
+            let serving = try lab.serving()
+            try eventually("nothing is pending") {
+                collect(for: .milliseconds(50))
+                return try lab.rows(serving, "pending").isEmpty
+            }
+            sendToBert()
+            bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
+            toAnna.sent += 1
+            try? eventually("the last two") {
+                collect(for: .milliseconds(50))
+                return toBert.read.last == toBert.sent - 1 && toAnna.read.last == toAnna.sent - 1
+            }
+            #expect(toBert.read.last == toBert.sent - 1 && toAnna.read.last == toAnna.sent - 1, "sessions do not go on")
+            let dead = try lab.rows(serving, "dead")
+            #expect(dead.isEmpty, "given up: \(dead)")
+            #expect(accepted.isSubset(of: try lab.ids(serving)))
+            var envelopes: [String: Set<String>] = ["anna": [], "bert": []]
+            for line in tap.lines(.fromClient) where line.command == "PRIVMSG" && line.body.hasPrefix("?PAWL:") {
+                envelopes[String(line.parameters[0].prefix(4))]?.insert(line.body)
+            }
+            let twice =
+                toBert.judge(envelopes["bert"] ?? [], bursts: bursts, "bert")
+                + toAnna.judge(envelopes["anna"] ?? [], bursts: bursts, "anna")
+            try lab.expectAllWasReadable(serving)
+            #expect(!tap.shows("number "))
+            print(
+                "sent \(toBert.sent) and \(toAnna.sent), read \(toBert.read.count) and \(toAnna.read.count), twice \(twice)")
+        }
+    }
+
+    /// Nothing that a gateway accepted is lost or out of order, whatever happens to it, and no session breaks.
+    @Test func faultsUnderTraffic() throws {
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
+        print("seed of the faults: \(generator.seed)")
+        let people = try People(policy: "hosted")
+        defer { people.stop() }
+        let lab = people.lab
+        let faults = GatewayFault.allCases
+        let rounds = Self.isLong ? 100 : faults.count
+        var accepted: Set<String> = []
+        for round in 0..<rounds {
+            people.talk(&generator)
+            let serving = try lab.serving()
+            // Half of the faults come without a pause for the look into the queue.
+            if Bool.random(using: &generator) { accepted.formUnion(try lab.ids(serving)) }
+            var old = (anna: people.anna, bert: people.bert)
+            let next = try faults[round % faults.count].happen(to: lab) { _ in
+                // What it had written before it was stopped has arrived by now.
+                people.collect(for: .milliseconds(200))
+                old = try people.loginAgain()
+                people.talk(&generator)
+                // It gets this when it runs again, and must neither show it nor send anything for it.
+                old.anna.send("PRIVMSG \(old.bert.nick) :number -2")
+                people.sendToBert()
+            }
+            if people.anna === old.anna { old = try people.loginAgain() }
+            try people.collectEnded(old)
+            let missing = accepted.subtracting(try lab.ids(next))
+            #expect(missing.isEmpty, "lost from the database in round \(round): \(missing)")
+        }
+        try people.finish(accepted, bursts: rounds)
+    }
+
+    /// All gateways are restarted one after the other, as in an upgrade: nothing is lost, and nothing is shown twice.
+    @Test func aRollingUpgradeUnderTraffic() throws {
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
+        print("seed of the upgrade: \(generator.seed)")
+        let people = try People(policy: "hosted", count: 3)
+        defer { people.stop() }
+        let lab = people.lab
+        // Those that stand by first.
+        let first = try lab.serving()
+        for (number, gateway) in lab.gateways.enumerated() where number != first {
+            people.talk(&generator)
+            #expect(gateway.stop() == .exited(0))
+            try gateway.start()
+            #expect(lab.ready(number) == 503)
+        }
+        people.talk(&generator)
+        let accepted = try lab.ids(first)
+        let next = try GatewayFault.drain.happen(to: lab)
+        try people.collectEnded(try people.loginAgain())
+        people.talk(&generator)
+        #expect(next != first)
+        try people.finish(accepted, bursts: 0)
+    }
+
+    /// The order of what happens around a killed gateway: at no time do two of them serve, nobody is connected before the
+    /// next one serves, and `pawl gateways` shows it.
+    @Test func theOrderOfEventsAroundAKill() throws {
+        let server = try NgIRCd()
+        let lab = try GatewaysLab(upstream: server.port, policy: "hosted", count: 3)
+        defer {
+            lab.stop()
+            server.stop()
+        }
+        let first = try lab.serving()
+        let standbys = lab.gateways.indices.filter { $0 != first }
+        let watcher = try #require(standbys.first)
+        let before = try lab.states(watcher)
+        #expect(before[GatewaysLab.name(first)] == "serving")
+        #expect(standbys.allSatisfy { before[GatewaysLab.name($0)] == "standing-by" }, "\(before)")
+        for number in standbys { #expect(lab.ready(number) == 503) }
+        let client = try IRCClient(port: lab.port)
+        try client.register(nick: "before", caps: nil)
+
+        let killed = ContinuousClock.now
+        lab.gateways[first].crash()
+        #expect(try client.expectEnd() == .closed)
+        var events: [String] = []
+        func note(_ event: String) { if events.last != event { events.append(event) } }
+        var found: IRCClient?
+        try eventually("a client is connected again", every: .milliseconds(10)) {
+            let servingNow = standbys.filter { lab.ready($0) == 200 }
+            #expect(servingNow.count <= 1)
+            note(servingNow.isEmpty ? "nobody serves" : "\(servingNow[0]) serves")
+            guard let next = try? IRCClient(port: lab.port), (try? next.register(nick: "after", caps: nil)) != nil else {
+                return false
+            }
+            note("connected")
+            found = next
+            return true
+        }
+        print("connected again after \(ContinuousClock.now - killed) at the default lease")
+        let next = try lab.serving()
+        // The look and the try to connect are two acts: the next gateway may begin to serve between them.
+        let orders = [["nobody serves", "\(next) serves", "connected"], ["nobody serves", "connected"]]
+        #expect(orders.contains(events) || events == ["\(next) serves", "connected"], "\(events)")
+        #expect(found != nil)
+        let after = try lab.states(next)
+        #expect(after[GatewaysLab.name(next)] == "serving" && after.values.count { $0 == "serving" } == 1, "\(after)")
+        #expect(after[GatewaysLab.name(first)] == nil)
+        // Started again, it stands by.
+        try lab.gateways[first].start()
+        #expect(lab.ready(first) == 503)
+        #expect(try lab.states(next)[GatewaysLab.name(first)] == "standing-by")
+    }
+
+    /// A stricter policy that has returned at one gateway is in force at the next one.
+    @Test func aStricterPolicyOutlivesItsGateway() throws {
+        let people = try People(policy: "observe")
+        defer { people.stop() }
+        let lab = people.lab
+        people.anna.send("PRIVMSG \(people.bert.nick) :in the clear")
+        try people.bert.expectMessage("in the clear")
+        #expect(people.tap.shows("in the clear"))
+        let first = try lab.serving()
+        let answer = try lab.gateways[first].admin(["policy", "set", "hosted", "--yes"])
+        #expect(answer.succeeded, "\(answer)")
+        lab.gateways[first].crash()
+        let next = try lab.serving()
+        #expect(try lab.gateways[next].admin(["policy", "get"]).stdout.contains("hosted"))
+        _ = try people.loginAgain()
+        people.anna.send("PRIVMSG \(people.bert.nick) :never in the clear")
+        try people.bert.expectMessage("never in the clear")
+        #expect(!people.tap.shows("never in the clear"))
+    }
+
+    /// A gateway that was stopped while the policy became stricter at another one passes on no plaintext when it runs again.
+    @Test func aGatewayThatWasStoppedPassesOnNoPlaintext() throws {
+        let people = try People(policy: "observe")
+        defer { people.stop() }
+        let lab = people.lab
+        let (anna, bert) = (people.anna, people.bert)
+        anna.send("PRIVMSG \(bert.nick) :in the clear")
+        try bert.expectMessage("in the clear")
+        _ = try GatewayFault.stop.happen(to: lab) { stopped in
+            let next = try lab.serving(except: stopped)
+            let answer = try lab.gateways[next].admin(["policy", "set", "hosted", "--yes"])
+            #expect(answer.succeeded, "\(answer)")
+            anna.send("PRIVMSG \(bert.nick) :too late for plaintext")
+            bert.send("PRIVMSG \(anna.nick) :too late as well")
+        }
+        try anna.expectEnd()
+        try bert.expectEnd()
+        for text in ["too late for plaintext", "too late as well"] {
+            #expect(!people.tap.shows(text), "the backend saw: \(text)")
+            #expect([anna, bert].allSatisfy { client in !client.transcript.contains { $0.body == text } })
+        }
+        _ = try people.loginAgain()
+        people.anna.send("PRIVMSG \(people.bert.nick) :sealed now")
+        try people.bert.expectMessage("sealed now")
+        #expect(!people.tap.shows("sealed now"))
+    }
+
+    // MARK: HTTP
+
+    /// Writes of a client that repeats what was not answered, under the same id: the chat has each once and in order, and
+    /// the next gateway reads what the one before has sealed.
+    @Test func faultsUnderTrafficOverHTTP() throws {
+        let backend = try ChatBackendProcess()
+        let lab = try GatewaysLab(
+            upstream: backend.port, policy: "hosted", scheme: "http",
+            environment: ["PAWL_MAPPING": JSONLab.mapping("generic"), "PAWL_QUEUE_CREDENTIALS": "sealed"])
+        defer {
+            lab.stop()
+            backend.stop()
+        }
+        let alice = try ChatPerson("alice", port: lab.port)
+        let bob = try ChatPerson("bob", port: lab.port)
+        _ = try bob.ask("GET", "/me")
+        let faults: [GatewayFault] = [.kill, .database, .drain, .stop]
+        let rounds = Self.isLong ? 100 : 2
+        for round in 0..<rounds {
+            let conversation = "c\(round)"
+            try Self.repeated { try alice.ask("POST", "/conversations", ["id": .string(conversation), "members": ["bob"]]) }
+            var texts: [String] = []
+            func post() throws {
+                let text = "number \(texts.count) of \(round)"
+                let id = "id-\(round)-\(texts.count)"
+                try Self.repeated {
+                    let answer = try alice.tryPosting(text, in: conversation, id: id)
+                    guard (200..<300).contains(answer.status) else { throw PeerError("\(answer.status)") }
+                }
+                texts.append(text)
+            }
+            for _ in 0..<4 { try post() }
+            // One is under way when it happens; its client asks again.
+            let under = "id-\(round)-\(texts.count)"
+            let body: JSONValue = ["id": .string(under), "text": .string("number \(texts.count) of \(round)")]
+            let pending = try alice.begin("POST", "/conversations/\(conversation)/messages", body)
+            _ = try faults[round % faults.count].happen(to: lab)
+            pending.hangUp()
+            for _ in 0..<4 { try post() }
+            try eventually("all of \(conversation)", every: .milliseconds(100)) {
+                (try? bob.texts(conversation)) == texts
+            }
+            #expect(try bob.texts(conversation) == texts)
+        }
+        // The keys of the first conversation are those of a gateway that ended long ago.
+        #expect(try bob.texts("c0").count == 9)
+        let stored = try backend.messages().map { $0["text"].string ?? "" }
+        #expect(stored.count == rounds * 9 && stored.allSatisfy { !$0.contains("number") }, "\(stored.count) messages")
+        try lab.expectAllWasReadable(try lab.serving())
+        let posts = try backend.received().filter { $0["method"] == "POST" && ($0["target"].string ?? "").hasSuffix("/messages") }
+        print("\(stored.count) messages, sent \(posts.count) times to the backend")
+    }
+
+    /// Until it succeeds, as clients do that lose their connection.
+    private static func repeated(_ body: () throws -> Void) throws {
+        var last: any Error = PeerError("it was not tried")
+        do {
+            try eventually("an answer", every: .milliseconds(50)) {
+                do {
+                    try body()
+                    return true
+                } catch {
+                    last = error
+                    return false
+                }
+            }
+        } catch {
+            throw PeerError("\(error): \(last)")
+        }
+    }
+
+    // MARK: HAProxy
+
+    /// The delivered files are valid, and clients' addresses arrive at the chat server through HAProxy.
+    @Test func theDeliveredHAProxyConfigurations() throws {
+        for name in ["haproxy-gateways", "haproxy-ready"] {
+            let output = try HAProxy.check(GatewaysLab.file(name))
+            #expect(output.succeeded && !output.stderr.contains("WARNING"), "\(name): \(output)")
+        }
+        var options = NgIRCd.Options()
+        options.webircPassword = "webpass"
+        let server = try NgIRCd(options)
+        let lab = try GatewaysLab(
+            upstream: server.port, policy: "hosted", environment: ["PAWL_UPSTREAM_WEBIRC_PASSWORD": "webpass"])
+        defer {
+            lab.stop()
+            server.stop()
+        }
+        for host: UInt8 in [7, 8] {
+            let client = try IRCClient(port: lab.port, host: host)
+            try client.register(nick: "host\(host)", caps: nil)
+            client.send("WHOIS host\(host)")
+            #expect(try client.expect("311").text.contains("127.0.0.\(host)"))
+        }
+        // Nothing but /ready passes.
+        let door = WebClient(port: lab.door(try lab.serving()))
+        #expect(try door.request("GET", "/ready").status == 200)
+        #expect(try door.request("GET", "/metrics").status == 404)
+        #expect(try door.request("POST", "/ready").status == 404)
+    }
+}
