@@ -11,6 +11,8 @@ final class GatewaysLab {
     /// The path of a delivered configuration of HAProxy.
     static func file(_ name: String) -> String { root.appending(path: "config/\(name).cfg").path }
 
+    static let page = root.appending(path: "deploy/OPERATIONS.md").path
+
     let database: PostgreSQL
     let gateways: [PawlProcess]
     /// Of /ready on each gateway's machine, as `haproxy-ready.cfg` passes it on.
@@ -24,7 +26,9 @@ final class GatewaysLab {
 
     /// Starts the first one, which makes the key, and then the others, which stand by.
     ///
-    /// - Parameter scheme: `irc` or `http`, for listeners and backend.
+    /// - Parameters:
+    ///   - upstream: the backend's port; 1 for none, and then no gateway becomes ready.
+    ///   - scheme: `irc` or `http`, for listeners and backend.
     init(
         upstream: UInt16, policy: String, count: Int = 2, scheme: String = "irc", environment: [String: String] = [:]
     ) throws {
@@ -63,7 +67,7 @@ final class GatewaysLab {
             }
             return (lines + servers.map { $0[...] }).joined(separator: "\n") + "\n"
         }
-        _ = try serving()
+        if upstream != 1 { _ = try serving() }
     }
 
     /// The port at which HAProxy on the machine of a gateway passes on its /ready.

@@ -22,6 +22,8 @@ import Testing
         "systemctl enable": "there is no systemd here; ServiceManagerTests is its other end",
         "install -m 644 deploy/pawl.service": "the same",
         "journalctl": "the same",
+        "pawl gateways": "SeveralGatewaysTests runs it, on a database",
+        "pawl shards": "the same",
     ]
 
     /// Commands that are refused before this gateway, with the code.
@@ -31,7 +33,7 @@ import Testing
     ]
 
     /// A line of a block, or several that end with a backslash.
-    private struct Command {
+    struct Command {
         var place: String
         var text: String
         var comment: String
@@ -39,7 +41,7 @@ import Testing
         func begins(_ words: String) -> Bool { text == words || text.hasPrefix(words + " ") }
     }
 
-    private static func commands(_ page: String) throws -> [Command] {
+    static func commands(_ page: String) throws -> [Command] {
         var found: [Command] = []
         let text = try String(contentsOf: root.appending(path: page), encoding: .utf8)
         for (index, block) in text.components(separatedBy: "\n```").enumerated() where index % 2 == 1 {
@@ -197,7 +199,7 @@ import Testing
         return try ChildProcess.run(
             "/bin/bash", ["-c", script],
             environment: [
-                "PATH": "\(place.scratch.file("bin")):\(path)", "PAWL_DATA": data, "HOME": place.scratch.path,
+                "PATH": "\(place.scratch.file("bin")):\(path):/usr/sbin", "PAWL_DATA": data, "HOME": place.scratch.path,
             ])
     }
 

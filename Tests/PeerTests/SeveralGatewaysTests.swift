@@ -351,6 +351,54 @@ struct SeveralGatewaysTests {
         }
     }
 
+    // MARK: Pages
+
+    /// Commands and statements of OPERATIONS that need a database, as they stand there.
+    @Test func theCommandsOfThePage() throws {
+        let lab = try GatewaysLab(upstream: 1, policy: "hosted", count: 3)
+        defer { lab.stop() }
+        let first = try #require(lab.gateways.indices.first { (try? lab.states($0)[GatewaysLab.name($0)]) == "serving" })
+        let watcher = first == 0 ? 1 : 0
+        let killed = try #require(lab.gateways.indices.first { $0 != first && $0 != watcher })
+        lab.gateways[killed].crash()
+        try eventually("the killed one is silent", every: .milliseconds(200)) {
+            try lab.states(watcher)[GatewaysLab.name(killed)] == "silent"
+        }
+        var count = 0
+        for command in try PageCommandTests.commands("deploy/OPERATIONS.md") {
+            guard command.begins("pawl gateways") || command.begins("pawl shards") else { continue }
+            count += 1
+            var text = command.text.replacing("gateway1", with: GatewaysLab.name(first))
+            if text.contains("ID") {
+                let list = try lab.gateways[watcher].admin(["gateways", "--json"]).json["gateways"].array
+                let row = try #require(list.first { $0["state"].string == "silent" })
+                text = text.replacing("ID", with: row["id"].string ?? "-")
+            }
+            let words = text.split(separator: " ").dropFirst().map(String.init)
+            let output = try lab.gateways[watcher].admin(words)
+            #expect(output.succeeded && !output.stdout.isEmpty, "\(command.place): \(output)")
+        }
+        #expect(count == 4)
+        try eventually("end of the gateway that drains") { !lab.gateways[first].isRunning }
+        try eventually("the other one serves") { try lab.states(watcher)[GatewaysLab.name(watcher)] == "serving" }
+        // What needs the store is refused at a standby, with the name of the one that serves.
+        try lab.gateways[first].start()
+        let refused = try lab.gateways[first].admin(["policy", "get"])
+        #expect(refused.failureCode == "standing-by" && refused.stderr.contains(GatewaysLab.name(watcher)), "\(refused)")
+        #expect(try lab.gateways[first].admin(["status"]).succeeded)
+
+        let page = try String(contentsOfFile: GatewaysLab.page, encoding: .utf8)
+        var statements = 0
+        for block in page.components(separatedBy: "\n```sql\n").dropFirst() {
+            for line in (block.components(separatedBy: "\n```").first ?? "").split(separator: "\n") {
+                // The role is there, as the administrator of this server.
+                _ = try lab.database.query(line.replacing(/(ROLE|DATABASE|OWNER) pawl/) { "\($0.output.1) page" })
+                statements += 1
+            }
+        }
+        #expect(statements == 6)
+    }
+
     // MARK: HAProxy
 
     /// The delivered files are valid, and clients' addresses arrive at the chat server through HAProxy.
