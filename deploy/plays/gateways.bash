@@ -50,8 +50,8 @@ database_answers() {
 
 run_gateway() { # of $gateway; $port is that of /ready
     start "$work/$gateway.log" env PAWL_UPSTREAM_FLOOD_LINES_PER_SECOND=0 PAWL_ACCEPT_PROXY_PROTOCOL=true \
-        PAWL_STORE_URL="$database_url" PAWL_STORAGE_KEY_FILE="$work/key/storage.key" PAWL_STORE_GATEWAYS=several \
-        PAWL_STORE_NAME="$gateway" "$pawl" serve --policy hosted \
+        PAWL_STORE_URL="$database_url" PAWL_STORAGE_KEY_FILE="$work/key/storage.key" \
+        PAWL_STORE_GATEWAY="$gateway" "$pawl" serve --policy hosted \
         --listen "irc://127.0.0.1:${ports[$gateway]}" --upstream "irc://127.0.0.1:$backend_port" \
         --metrics "127.0.0.1:$port" --data "$work/data-$gateway"
     pids[$gateway]=$pid
@@ -195,29 +195,36 @@ write_lines() { # COUNT: bob and carol write to each other, without waiting for 
     done
 }
 
-# What is shown while $1 is done in the middle of 24 lines in each direction; leaves the longest silence in $silence, in ms.
+count_lines() { # all that bob and carol have seen of each other's numbered lines, into $count
+    count=$(($(seen_lines bob carol | wc -l) + $(seen_lines carol bob | wc -l)))
+}
+
+# Does $1 in the middle of 24 lines in each direction; leaves the longest silence after it in $silence, in ms.
 traffic() {
-    local from=$numbered until last=0 count mark moment
+    local from=$numbered until last count mark moment writer
     silence=0
     write_lines 8
     "$1"
     mark=$(now)
+    count_lines
+    last=$count
     write_lines 16 &
-    local writer=$!
+    writer=$!
+    started+=("$writer")
     numbered=$((numbered + 16))
     until=$((SECONDS + patience))
-    while :; do
-        count=$(($(seen_lines bob carol | wc -l) + $(seen_lines carol bob | wc -l)))
+    while ((SECONDS < until)); do
+        count_lines
         moment=$(now)
         if ((count > last)); then
-            ((last == 0 || (moment - mark) / 1000 <= silence)) || silence=$(((moment - mark) / 1000))
+            (((moment - mark) / 1000 <= silence)) || silence=$(((moment - mark) / 1000))
             mark=$moment last=$count
         fi
-        ((count < 2 * numbered)) || ! [[ $(seen_lines bob carol | tail -n 1) == "$numbered" ]] || break
-        ((SECONDS < until)) || break
+        ((count < 2 * numbered)) || break
         sleep 0.02
     done
-    wait "$writer" || true
+    ! kill -0 "$writer" 2>/dev/null || stop "$writer" # a client that does not read any more
+    forget_process "$writer"
     check_lines "$from"
 }
 
@@ -238,15 +245,22 @@ total_twice=0
 
 kill_serving() {
     killed=$serving
-    kill -KILL "${pids[$killed]}" # not its group: nothing else is to know of it
+    kill -KILL "${pids[$killed]}"
     wait "${pids[$killed]}" 2>/dev/null || true
     forget_process "${pids[$killed]}"
 }
 
 drain_serving() {
     drained=$serving
-    "$pawl" gateways drain "$drained" --data "$work/data-$drained" >"$work/drain.log" 2>&1 ||
+    "$pawl" gateways drain "$drained" --data "$work/data-$killed" >"$work/drain.log" 2>&1 ||
         problems+=("pawl gateways drain $drained failed: $(tail -n 1 "$work/drain.log")")
+}
+
+ended() { # NAME: waits until the drained gateway has ended, which has to be with code 0
+    local code=0
+    wait "${pids[$1]}" || code=$?
+    ((code == 0)) || problems+=("$1 was drained and ended with code $code")
+    forget_process "${pids[$1]}"
 }
 
 forget_process() { # PID: that it has ended is as it should be
@@ -342,7 +356,7 @@ play_gateways() {
     traffic drain_serving
     find_serving
     [[ $serving != "$drained" ]] || problems+=("$drained was drained and serves")
-    forget_process "${pids[$drained]}"
+    ended "$drained"
     say "    the longest time in which neither saw a line: $silence ms."
     connect_again alice
     start_gateway "$drained" # with the new program, in an upgrade
@@ -354,6 +368,9 @@ play_gateways() {
 
 check_play() {
     search_captures
+    ! grep -aqF "line number" "$work/backend-sent" "$work/backend-received" "$work/front-sent" "$work/front-received" ||
+        problems+=("the numbered lines were seen on the way")
+    search "the database has" gateway "$work/database/data"
     ((${#problems[@]})) || compare_numbers
 }
 
