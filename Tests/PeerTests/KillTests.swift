@@ -112,7 +112,8 @@ struct NumberedStream {
 
     /// What the killed processes had accepted comes first, then one message more in each direction.
     private func finish(
-        _ lab: Lab, _ anna: IRCClient, _ bert: IRCClient, _ toBert: inout NumberedStream, _ toAnna: inout NumberedStream,
+        _ lab: Lab, _ anna: IRCClient, _ bert: IRCClient, _ toBert: inout NumberedStream,
+        _ toAnna: inout NumberedStream,
         _ accepted: Set<String>, _ rounds: Int
     ) throws {
         func collect() {

@@ -121,7 +121,8 @@ struct SeveralGatewaysTests {
             try lab.expectAllWasReadable(serving)
             #expect(!tap.shows("number "))
             print(
-                "sent \(toBert.sent) and \(toAnna.sent), read \(toBert.read.count) and \(toAnna.read.count), twice \(twice)")
+                "sent \(toBert.sent) and \(toAnna.sent), read \(toBert.read.count) and \(toAnna.read.count), twice \(twice)"
+            )
         }
     }
 
@@ -211,7 +212,8 @@ struct SeveralGatewaysTests {
             let servingNow = standbys.filter { lab.ready($0) == 200 }
             #expect(servingNow.count <= 1)
             note(servingNow.isEmpty ? "nobody serves" : "\(servingNow[0]) serves")
-            guard let next = try? IRCClient(port: lab.port), (try? next.register(nick: "after", caps: nil)) != nil else {
+            guard let next = try? IRCClient(port: lab.port), (try? next.register(nick: "after", caps: nil)) != nil
+            else {
                 return false
             }
             note("connected")
@@ -300,7 +302,9 @@ struct SeveralGatewaysTests {
         let rounds = Self.isLong ? 100 : 2
         for round in 0..<rounds {
             let conversation = "c\(round)"
-            try Self.repeated { try alice.ask("POST", "/conversations", ["id": .string(conversation), "members": ["bob"]]) }
+            try Self.repeated {
+                try alice.ask("POST", "/conversations", ["id": .string(conversation), "members": ["bob"]])
+            }
             var texts: [String] = []
             func post() throws {
                 let text = "number \(texts.count) of \(round)"
@@ -329,7 +333,9 @@ struct SeveralGatewaysTests {
         let stored = try backend.messages().map { $0["text"].string ?? "" }
         #expect(stored.count == rounds * 9 && stored.allSatisfy { !$0.contains("number") }, "\(stored.count) messages")
         try lab.expectAllWasReadable(try lab.serving())
-        let posts = try backend.received().filter { $0["method"] == "POST" && ($0["target"].string ?? "").hasSuffix("/messages") }
+        let posts = try backend.received().filter {
+            $0["method"] == "POST" && ($0["target"].string ?? "").hasSuffix("/messages")
+        }
         print("\(stored.count) messages, sent \(posts.count) times to the backend")
     }
 
@@ -357,7 +363,8 @@ struct SeveralGatewaysTests {
     @Test func theCommandsOfThePage() throws {
         let lab = try GatewaysLab(upstream: 1, policy: "hosted", count: 3)
         defer { lab.stop() }
-        let first = try #require(lab.gateways.indices.first { (try? lab.states($0)[GatewaysLab.name($0)]) == "serving" })
+        let first = try #require(
+            lab.gateways.indices.first { (try? lab.states($0)[GatewaysLab.name($0)]) == "serving" })
         let watcher = first == 0 ? 1 : 0
         let killed = try #require(lab.gateways.indices.first { $0 != first && $0 != watcher })
         lab.gateways[killed].crash()
@@ -384,7 +391,8 @@ struct SeveralGatewaysTests {
         // What needs the store is refused at a standby, with the name of the one that serves.
         try lab.gateways[first].start()
         let refused = try lab.gateways[first].admin(["policy", "get"])
-        #expect(refused.failureCode == "standing-by" && refused.stderr.contains(GatewaysLab.name(watcher)), "\(refused)")
+        #expect(
+            refused.failureCode == "standing-by" && refused.stderr.contains(GatewaysLab.name(watcher)), "\(refused)")
         #expect(try lab.gateways[first].admin(["status"]).succeeded)
 
         let page = try String(contentsOfFile: GatewaysLab.page, encoding: .utf8)
