@@ -400,7 +400,8 @@ struct SeveralGatewaysTests {
         for block in page.components(separatedBy: "\n```sql\n").dropFirst() {
             for line in (block.components(separatedBy: "\n```").first ?? "").split(separator: "\n") {
                 // The role is there, as the administrator of this server.
-                _ = try lab.database.query(String(line).replacing(/(ROLE|DATABASE|OWNER) pawl/) { "\($0.output.1) page" })
+                let statement = String(line).replacing(/(ROLE|DATABASE|OWNER) pawl/) { "\($0.output.1) page" }
+                _ = try lab.database.query(statement)
                 statements += 1
             }
         }
