@@ -30,7 +30,7 @@ make_database() {
         chown nobody:nogroup "$work/database"
         chmod 711 "$work" # it passes through; the directories in it are closed
     fi
-    (cd / && "${as_nobody[@]}" "$postgres/initdb" -D "$work/database/data" -U pawl -A trust -E UTF8 --no-locale) \
+    (cd / && "${as_nobody[@]}" "$postgres/initdb" -D "$work/database/data" -U pawl -A trust -E UTF8 --no-locale -N) \
         >"$work/initdb.log" 2>&1 || fail "PostgreSQL could not make a database:" "$(tail -n 5 "$work/initdb.log" | sed 's/^/    /')"
 }
 
