@@ -172,8 +172,6 @@ final class ModelWorld {
         var excused: Set<DeviceID> = []
         /// How many devices there were at its last change.
         var devices = Int.max
-        /// Whether its writer has gone on from an earlier copy since: a text of a group is not sealed again.
-        var mayBeLost = false
 
         /// - Parameter unstable: people whose reactions do not count.
         func form(without unstable: Set<String>) -> String {
@@ -374,9 +372,6 @@ final class ModelWorld {
             return try messages[reference]?.author === device && device.message(reference) == nil
         }
         for other in devices where other.person == device.person { other.exempt.formUnion(order) }
-        for reference in order where messages[reference]?.author === device {
-            if case .group? = messages[reference]?.conversation { messages[reference]?.mayBeLost = true }
-        }
         device.changed = []
         device.isSettling = true
         settlesIn = 3
@@ -1144,7 +1139,8 @@ final class ModelWorld {
             let first = model.texts[0]
             var people: Set<String> = []
             if case .group(let id) = model.conversation {
-                guard !model.mayBeLost else { continue }
+                // Texts of groups are not sealed again when a session is lost.
+                guard !device.wasRestored, !model.author.wasRestored else { continue }
                 people = unstable[id] ?? []
                 guard !people.contains(model.author.person), !people.contains(device.person) else { continue }
             }

@@ -114,9 +114,7 @@ import Testing
     /// The master device adds a device, and is set back to before that, as the server is.
     @Test(arguments: [1, 2, 3] as [UInt64]) func aDeviceThatWasAddedInVainAsksAgain(_ seed: UInt64) throws {
         let world = World(seed: seed * 70)
-        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
-        alice.send("hello", to: "bob")
-        world.deliver()
+        let alice = try world.person("alice")
         let published = try #require(world.configs["alice"])
         let phone = try world.device(of: "alice")
         let copy = alice.store.copy()
@@ -136,9 +134,35 @@ import Testing
         #expect(alice.machine.own.deviceList == phone.machine.own.deviceList)
         let keys = try PublishedKeys(#require(world.configs["alice"]))
         #expect(Set(keys.devices.map(\.id)) == [alice.id, phone.id])
+        let bob = try world.person("bob")
         bob.send("for both", to: "alice")
         world.deliver()
-        for device in [alice, phone] { #expect(device.texts(with: "bob").last == "for both") }
+        for device in [alice, phone] { #expect(device.texts(with: "bob") == ["for both"]) }
+    }
+
+    /// The same, and somebody else was told of the device.
+    @Test(arguments: [1, 2, 3] as [UInt64]) func aListThatAnotherPersonHasComesBack(_ seed: UInt64) throws {
+        let world = World(seed: seed * 80)
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("hello", to: "bob")
+        world.deliver()
+        bob.send("hello", to: "alice")
+        world.deliver()
+        let published = try #require(world.configs["alice"])
+        let phone = try world.device(of: "alice")
+        let copy = alice.store.copy()
+        try world.adopt("alice", by: alice)
+        #expect(bob.machine.own.peer(.services("alice"))?.deviceList.identity(of: phone.id) != nil)
+        world.configs["alice"] = published
+        try alice.restore(from: copy)
+        world.deliver()
+        #expect(alice.machine.own.deviceList == phone.machine.own.deviceList)
+        let list = try PublishedKeys(#require(world.configs["alice"])).deviceList
+        #expect(list == phone.machine.own.deviceList)
+        // Nobody waits for keys that are published nowhere.
+        bob.send("after", to: "alice")
+        world.deliver()
+        #expect(alice.texts(with: "bob").last == "after")
         #expect(bob.peerEvents.allSatisfy { !$0.awaitsDecision })
     }
 
