@@ -152,7 +152,8 @@ extension MessengerParticipants {
                     message.isVerified = own.peer(chat)?.isVerified ?? false
                     try seal(message, now, &unit)
                 }
-                message.state = memory.open[sequence] == nil ? .sent : .queued
+                // It may have been confirmed already, if this device was set back to before it has sent it.
+                if message.state == .waiting { message.state = memory.open[sequence] == nil ? .sent : .queued }
             } catch MessengerRefusal.tooLong {
                 message.state = .failed
             }
