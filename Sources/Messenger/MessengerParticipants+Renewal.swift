@@ -19,9 +19,9 @@ extension MessengerParticipants {
     /// Ours: the pause between two new sessions with one device, in nanoseconds. Anybody at the server can forge a message
     /// that seems to use a lost session, and a new session uses up a prekey of the device.
     static let renewalPause: Int64 = 300_000_000_000
-    /// Ours: the pause before messages are sent again to the same device, in nanoseconds. Shorter, so that the next new
-    /// session of a device that keeps the other pause brings them.
-    private static let resendPause: Int64 = 150_000_000_000
+    /// Ours: how often messages are sent again to the same device in such a time. More than once, because a device that
+    /// was restarted does not know the pause.
+    private static let resendLimit = 3
 
     /// Whether an error means that the sender uses a session that this device does not have, or has in another state: a
     /// device that was set back can begin the same session once more.
@@ -77,10 +77,9 @@ extension MessengerParticipants {
         to device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
         let chat = person == .own ? .services(account) : person
-        guard let box = try own.sessions(with: device, in: vault),
-            resent[device].map({ now.monotonic - $0 >= Self.resendPause }) ?? true
-        else { return }
-        resent[device] = now.monotonic
+        let recent = (resent[device] ?? []).filter { now.monotonic - $0 < Self.renewalPause }
+        guard let box = try own.sessions(with: device, in: vault), recent.count < Self.resendLimit else { return }
+        resent[device] = recent + [now.monotonic]
         try sealGroups(for: device, of: chat, now, &unit)
         guard person != .own else {
             // It may have gone back to before it had the keys of this device.

@@ -89,7 +89,7 @@ package struct MessengerParticipants: VaultHolding {
     /// When this process has last asked for a new session with a device, in nanoseconds of uptime.
     var renewals: [DeviceID: Int64] = [:]
     /// When this process has last sent messages again to a device that has lost its session, in nanoseconds of uptime.
-    var resent: [DeviceID: Int64] = [:]
+    var resent: [DeviceID: [Int64]] = [:]
     private var dispatches: [QueueBatch.Dispatch] = []
 
     /// Takes over a store; makes the device at the first start.
