@@ -113,7 +113,7 @@ package final class ChildProcess: Sendable {
     @discardableResult
     package func waitForExit(timeout: Duration = Deadline.usual) throws -> ExitStatus {
         var found: ExitStatus?
-        try eventually("end of \(name)", timeout: timeout, every: .milliseconds(2)) {
+        try eventually("end of \(name)", timeout: timeout) {
             found = exitStatus
             return found != nil
         }

@@ -128,7 +128,7 @@ extension TerminalClient {
     func wait(for texts: [String], timeout: Duration, in source: () throws -> String) throws -> String {
         var last = ""
         do {
-            try eventually("\"\(texts.first ?? "")\" in \(terminal.name)", timeout: timeout, every: .milliseconds(30)) {
+            try eventually("\"\(texts.first ?? "")\" in \(terminal.name)", timeout: timeout) {
                 last = try source()
                 return texts.contains { last.contains($0) }
             }

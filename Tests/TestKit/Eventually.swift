@@ -14,18 +14,24 @@ package struct TimeoutError: Error, CustomStringConvertible {
 
 /// Polls a condition until it is true. Blocks the thread between polls.
 ///
+/// Without `every` the pauses grow with the wait, and with what the condition itself takes: conditions start programs and
+/// read files, and the program that is waited for needs the processor.
+///
 /// - Parameters:
 ///   - what: The condition in words, for the error.
 ///   - timeout: Bound in wall-clock time. The condition is evaluated at least once.
-///   - pause: Time between two polls.
+///   - pause: Time between two polls, for a condition that is true for a moment only; nil for pauses that grow.
 /// - Throws: ``TimeoutError`` if the condition is false after the bound, or the error of the condition.
 package func eventually(
-    _ what: String, timeout: Duration = usualTimeout, every pause: Duration = .milliseconds(5),
-    _ condition: () throws -> Bool
+    _ what: String, timeout: Duration = usualTimeout, every pause: Duration? = nil, _ condition: () throws -> Bool
 ) throws {
-    let deadline = ContinuousClock.now + timeout
-    while try !condition() {
-        guard ContinuousClock.now < deadline else { throw TimeoutError(what, timeout) }
+    let begin = ContinuousClock.now
+    while true {
+        let asked = ContinuousClock.now
+        guard try !condition() else { return }
+        let now = ContinuousClock.now
+        guard now < begin + timeout else { throw TimeoutError(what, timeout) }
+        let pause = pause ?? min(max(.milliseconds(5), (now - begin) / 16, (now - asked) * 2), .milliseconds(500))
         Thread.sleep(forTimeInterval: pause / .seconds(1))
     }
 }

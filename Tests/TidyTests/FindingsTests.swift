@@ -29,10 +29,9 @@ import Testing
             for match in row[2].matches(of: reference) {
                 count += 1
                 let isThere = files.contains { file in
-                    file.text.contains("struct \(match.1)") || file.text.contains("extension \(match.1)")
-                        || file.text.contains("class \(match.1)")
+                    ["struct", "extension", "class"].contains { TidyTests.has(file.text, "\($0) \(match.1)") }
                 }
-                let hasTest = files.contains { $0.text.contains("func \(match.2)(") }
+                let hasTest = files.contains { TidyTests.has($0.text, "func \(match.2)(") }
                 #expect(isThere && hasTest, "\(row[0]) names \(match.1).\(match.2), which is not there")
             }
         }

@@ -61,7 +61,10 @@ import Testing
     /// Wiping and the source of randomness need the C library.
     static let exceptions: [String: Set<String>] = ["DoubleRatchet": ["Glibc", "Musl", "Darwin"]]
 
-    static func describe() throws -> [Target] {
+    /// Described once for all tests: SwiftPM gets all dependencies for it.
+    private static let described = Result { try describe() }
+
+    private static func describe() throws -> [Target] {
         let scratch = FileManager.default.temporaryDirectory.appending(path: "pawl-describe-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: scratch) }
         let process = Process()
@@ -81,7 +84,7 @@ import Testing
     }
 
     @Test func arrowsOnlyGoDown() throws {
-        let targets = try Self.describe().filter { $0.path.hasPrefix("Sources/") }
+        let targets = try Self.described.get().filter { $0.path.hasPrefix("Sources/") }
         #expect(Set(targets.map(\.name)) == Set(Self.floors.joined()))
         for (floor, names) in Self.floors.enumerated() {
             let reachable = Set(Self.floors[...floor].joined())
@@ -94,7 +97,7 @@ import Testing
 
     /// An application that links the queue, its store and `URLSession` links no NIO.
     @Test func theQueueForApplicationsNeedsNoNIO() throws {
-        let targets = Dictionary(uniqueKeysWithValues: try Self.describe().map { ($0.name, $0) })
+        let targets = Dictionary(uniqueKeysWithValues: try Self.described.get().map { ($0.name, $0) })
         #expect(
             Self.linked(["RequestQueueURLSession", "SQLiteQueue"], targets) == [
                 "RequestQueue", "RequestQueueClient", "RequestQueueURLSession", "SQLiteQueue", "SQLiteKit",
@@ -104,7 +107,7 @@ import Testing
 
     /// It needs libcurl, which the package of the program does not bring.
     @Test func theProgramLinksNoURLSession() throws {
-        let targets = Dictionary(uniqueKeysWithValues: try Self.describe().map { ($0.name, $0) })
+        let targets = Dictionary(uniqueKeysWithValues: try Self.described.get().map { ($0.name, $0) })
         let linked = Self.linked(["pawl"], targets)
         var users: Set<String> = []
         for target in targets.values where target.path.hasPrefix("Sources/") {
@@ -126,7 +129,7 @@ import Testing
     }
 
     @Test func noProtocolImportsAnother() throws {
-        let targets = Dictionary(uniqueKeysWithValues: try Self.describe().map { ($0.name, $0) })
+        let targets = Dictionary(uniqueKeysWithValues: try Self.described.get().map { ($0.name, $0) })
         for own in Self.protocols {
             let others = Set(Self.protocols.joined()).subtracting(own)
             for name in own {
@@ -138,7 +141,7 @@ import Testing
 
     /// The compiler accepts an import of what a dependency depends on, and a dependency that nobody imports.
     @Test func importsAreWhatTheManifestDeclares() throws {
-        let targets = try Self.describe()
+        let targets = try Self.described.get()
         let executables = Set(targets.filter { $0.type == "executable" }.map(\.name))
         for target in targets where target.type != "system-target" && target.type != "system" {
             let floor = Self.floors.firstIndex { $0.contains(target.name) }
@@ -180,7 +183,7 @@ import Testing
         let files = TidyTests.files("Sources/\(target)")
         #expect(!files.isEmpty)
         for file in files {
-            for word in banned where file.text.contains(word) {
+            for word in banned where TidyTests.has(file.text, word) {
                 Issue.record("\(file.name) uses \(word)")
             }
         }

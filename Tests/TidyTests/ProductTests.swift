@@ -191,7 +191,8 @@ import Testing
         ["swift"] + command + ["--package-path", folder.path("app"), "--cache-path", folder.path("cache")] + rest
     }
 
-    @Test(arguments: apps) func anAppResolvesWhatItsTraitsNeed(_ app: App) throws {
+    /// One after the other, with one repository and one cache.
+    @Test func anAppResolvesWhatItsTraitsNeed() throws {
         struct Package: Decodable {
             var identity: String
             var dependencies: [Package]
@@ -200,11 +201,14 @@ import Testing
         let folder = try Folder()
         defer { folder.remove() }
         try Self.tag(folder)
-        try Self.write(app, folder)
-        let text = try folder.output(
-            Self.swift(["package"], folder, ["show-dependencies", "--format", "json"]))
-        let tree = try JSONDecoder().decode(Package.self, from: Data(text.utf8))
-        #expect(Set(tree.dependencies.flatMap(\.all)).sorted() == app.resolved)
+        for app in Self.apps {
+            try Self.write(app, folder)
+            let text = try folder.output(
+                Self.swift(["package"], folder, ["show-dependencies", "--format", "json"]))
+            let tree = try JSONDecoder().decode(Package.self, from: Data(text.utf8))
+            #expect(Set(tree.dependencies.flatMap(\.all)).sorted() == app.resolved, "\(app.testDescription)")
+            folder.remove("app")
+        }
     }
 
     /// Builds BoringSSL, which takes minutes: with `--long` only.
@@ -232,6 +236,8 @@ private struct Folder {
     func path(_ name: String) -> String { url.appending(path: name).path }
 
     func remove() { try? FileManager.default.removeItem(at: url) }
+
+    func remove(_ name: String) { try? FileManager.default.removeItem(atPath: path(name)) }
 
     /// What a command prints to its standard output; its errors go into a file of the folder.
     func output(_ command: [String]) throws -> String {
