@@ -55,7 +55,7 @@ package final class LinePeer {
     /// Says one line and answers with the words of the next one. A peer that hangs fails its test and not the whole run.
     package func ask(_ words: String...) throws -> [String] {
         try send(words.joined(separator: " "))
-        guard let line = try line(within: .seconds(60)) else { throw PeerError("\(name) does not answer") }
+        guard let line = try line(within: Deadline.usual) else { throw PeerError("\(name) does not answer") }
         return line.split(separator: " ").map(String.init)
     }
 
