@@ -260,7 +260,7 @@ import Testing
         lab.tap.rewrite(.fromServer, nil)
         // Introductions are bounded in a minute, so this may take one.
         var round = 100
-        try eventually("everybody reads everybody", timeout: .seconds(150)) {
+        try eventually("everybody reads everybody") {
             round += 1
             for (index, person) in people.enumerated() {
                 person.send("PRIVMSG \(target(index)) :canary \(nicks[index]) says \(round)")

@@ -141,7 +141,7 @@ final class SidecarLab {
         }
         // Refused until there was time to read it.
         var count = 0
-        try eventually("plain words of alice", timeout: .seconds(60)) {
+        try eventually("plain words of alice") {
             count += 1
             alice.send("PRIVMSG #den :in the clear \(count)")
             _ = try alice.synchronize()
@@ -151,7 +151,7 @@ final class SidecarLab {
         let announced = try #require(lines.firstIndex { $0.contains("NOTICE #den :?PAWL? Not encrypted from now on") })
         #expect(try announced < #require(lines.firstIndex { $0.contains("in the clear") }))
         #expect(!lines.contains { $0.contains("?PAWL:") } && !lab.tap.shows("canary"))
-        try eventually("plain words of bob", timeout: .seconds(60)) {
+        try eventually("plain words of bob") {
             bob.send("PRIVMSG #den :and bob")
             _ = try bob.synchronize()
             return gina.drain(for: .seconds(1)).contains { $0.body.hasPrefix("and bob") }
@@ -198,7 +198,7 @@ final class SidecarLab {
         bob.send("PRIVMSG #den :canary three")
         try alice.expectMessage("[e2e] canary three")
         try decide("plain", second)
-        try eventually("plain words of bob", timeout: .seconds(60)) {
+        try eventually("plain words of bob") {
             bob.send("PRIVMSG #den :in the clear")
             _ = try bob.synchronize()
             return gina.drain(for: .seconds(1)).contains { $0.body.hasPrefix("in the clear") }

@@ -51,7 +51,8 @@ package struct Catalogue {
         let source = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
         let blocks = articles.flatMap { article in article.blocks.map { (article.name, $0) } }
         let missing = blocks.filter { _, block in
-            let starts = source.indices.filter { $0 + block.count <= source.count }
+            let first = block.first ?? ""
+            let starts = source.indices.filter { $0 + block.count <= source.count && source[$0].hasSuffix(first) }
             return !starts.contains { Self.dedented(Array(source[$0..<$0 + block.count])) == block }
         }
         return (missing.map { "\($0.0): \($0.1.joined(separator: "\n"))" }, blocks.count)

@@ -26,7 +26,7 @@ struct CallPeerTests {
     /// A participant whose messenger is registered.
     private func peer(at place: String? = nil, _ words: String...) throws -> ChildProcess {
         let peer = try ChildProcess(python, [script, victim, place ?? scratch.file(".")] + words)
-        try eventually("\(words) is ready", timeout: .seconds(60)) {
+        try eventually("\(words) is ready") {
             peer.stdout.hasPrefix("ready\n") || !peer.isRunning
         }
         return peer
