@@ -22,7 +22,7 @@ package enum SocketTable {
         // Names of the columns.
         guard fgets(&line, Int32(line.count), file) != nil else { return false }
         while fgets(&line, Int32(line.count), file) != nil {
-            let text = String(decoding: line.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+            let text = line.withUnsafeBufferPointer { $0.baseAddress.map { String(cString: $0) } ?? "" }
             let columns = text.split(separator: " ", maxSplits: 4)
             guard columns.count > 3, columns[3] == listening else { return false }
             if fits(columns[1]) { return true }
