@@ -59,9 +59,9 @@ final class GatewaysLab {
         let text = try String(contentsOfFile: Self.file("haproxy-gateways"), encoding: .utf8)
         balancer = try HAProxy { port in
             // Its servers are on three machines and have the same ports; here they are on one.
-            let lines = text.replacing("bind :6697", with: "bind 127.0.0.1:\(port)").split(
-                separator: "\n", omittingEmptySubsequences: false
-            ).filter { !$0.contains("server gateway") }
+            let lines = text.replacing("bind :6697", with: "bind 127.0.0.1:\(port)")
+                .replacing("maxconn 50000", with: "maxconn 500")
+                .split(separator: "\n", omittingEmptySubsequences: false).filter { !$0.contains("server gateway") }
             let servers = ports.enumerated().map { number, ports in
                 "    server gateway\(number + 1) 127.0.0.1:\(ports.0) port \(ports.1)"
             }

@@ -91,7 +91,7 @@ run_haproxy() { # config/haproxy-gateways.cfg has the same for gateways on other
 defaults
     mode tcp
     timeout connect 3s
-    timeout check 3s
+    timeout check 1s
     timeout client 1h
     timeout server 1h
     retries 4
