@@ -45,7 +45,8 @@ struct SeveralGatewaysTests {
                 let client = try? IRCClient(port: lab.port)
                 guard
                     (try? client?.register(
-                        nick: nick, caps: ["sasl"], login: (account, AccountLab.password), timeout: .seconds(20))) != nil
+                        nick: nick, caps: ["sasl"], login: (account, AccountLab.password), timeout: .seconds(20)))
+                        != nil
                 else { return false }
                 found = client
                 return true
