@@ -11,6 +11,7 @@ final class GatewaysLab {
     /// The path of a delivered configuration of HAProxy.
     static func file(_ name: String) -> String { root.appending(path: "config/\(name).cfg").path }
 
+    static let quickstart = root.appending(path: "deploy/quickstart").path
     static let page = root.appending(path: "deploy/OPERATIONS.md").path
 
     let database: PostgreSQL

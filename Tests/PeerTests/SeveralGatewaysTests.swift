@@ -421,6 +421,16 @@ struct SeveralGatewaysTests {
         #expect(statements == 6)
     }
 
+    /// The play of `--gateways`, which checks for itself what all people saw and what the backend and the database hold.
+    @Test func theQuickstartEndsWell() throws {
+        let output = try ChildProcess.run(
+            GatewaysLab.quickstart, ["--gateways", "3", "--once"],
+            environment: ["PAWL_BIN": PawlProcess.binary(), "NO_COLOR": "1"], timeout: .seconds(900))
+        #expect(output.succeeded, "\(output.stdout.suffix(3000))\(output.stderr.suffix(2000))")
+        #expect(output.stdout.contains("Everybody saw every one of"))
+        print(output.stdout.split(separator: "\n").filter { $0.contains("longest time") }.joined(separator: "\n"))
+    }
+
     // MARK: HAProxy
 
     /// The delivered files are valid, and clients' addresses arrive at the chat server through HAProxy.

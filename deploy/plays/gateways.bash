@@ -370,7 +370,8 @@ check_play() {
     search_captures
     ! grep -aqF "line number" "$work/backend-sent" "$work/backend-received" "$work/front-sent" "$work/front-received" ||
         problems+=("the numbered lines were seen on the way")
-    search "the database has" gateway "$work/database/data"
+    local protection
+    for protection in gateway e2e; do search "the database has" "$protection" "$work/database/data"; done
     ((${#problems[@]})) || compare_numbers
 }
 
