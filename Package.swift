@@ -174,8 +174,8 @@ let package = Package(
         library(
             "PostgresStore",
             [
-                "CLibpq", "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue",
-                "StoreBase", "StorePort", crypto,
+                "CLibpq", "DeviceDirectory", "Envelope", "Ownership", "Protection", "RequestQueue", "SQLiteKit",
+                "SQLiteQueue", "StoreBase", "StorePort", crypto,
             ], exclude: ["POSTGRES.md"]),
         library("NIOSupport", ["CommitLoop", "Protection", "StorePort", crypto, nioCore, nioPosix, nioSSL]),
         library(

@@ -74,6 +74,7 @@ final class UpstreamPool: @unchecked Sendable {
             )
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addGate(options.gate)
                     if let tls = options.tls {
                         try channel.pipeline.syncOperations.addHandler(
                             try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))

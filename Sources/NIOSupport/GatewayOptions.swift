@@ -42,6 +42,8 @@ package struct DownstreamOptions: Sendable {
     package var webOrigins = WebOrigins([])
     /// Whether a peer is trusted to send the client's address.
     package var trusts: @Sendable (SocketAddress) -> Bool = { _ in false }
+    /// Holds what connections read and write while the gateway may not act; nil if it always may.
+    package var gate: ActGate?
     /// Maximum number of connections. Further ones are refused with a notice.
     package var connectionLimit: Int
 
@@ -62,6 +64,8 @@ package struct UpstreamOptions: Sendable {
     package var proxyProtocol: ProxyProtocol.Version?
     package var webIRCPassword: String?
     package var connectTimeout: TimeAmount
+    /// See ``DownstreamOptions/gate``.
+    package var gate: ActGate?
 
     package init(
         host: String, port: Int, tls: NIOSSLContext? = nil, serverName: String? = nil, connectTimeout: TimeAmount

@@ -29,6 +29,17 @@ package struct Member: Sendable {
     }
 }
 
+/// What a gateway knows of another one, or of itself.
+package struct Neighbour: Sendable {
+    package var member: Member
+    /// Successful reads since its beat has changed.
+    package var unchangedReads: Int
+    /// When its beat was read for the first time, by the clock of the reader.
+    package var since: Int64
+    /// Whether its shards may be taken. The own beat is not judged.
+    package var isSuspect: Bool
+}
+
 /// How far a shard has come. Neither number ever falls, but in a database that was rolled back.
 package struct ShardMark: Equatable, Sendable {
     package var epoch: UInt64

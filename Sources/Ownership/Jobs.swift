@@ -124,6 +124,9 @@ package enum OwnershipEvent<Job: Sendable, Reply: Sendable>: Sendable {
     /// An act of the operator that makes something stricter is committed, as this rise. It is not answered if the database
     /// is known to be rolled back.
     case raised(version: UInt64, ticket: UInt64)
+    /// This gateway has raised the epoch of its shard itself, after a commit of unknown outcome that did not go through the
+    /// machine. The shard is loaded.
+    case settled(Shard, ShardMark)
     case drain
 }
 

@@ -81,6 +81,7 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     }
 
     private let id: GatewayID
+    private let placement: Placement
     private var condition = Condition.running
     private var actions: [Action] = []
     private var nextNumber: UInt64 = 1
@@ -118,11 +119,12 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     private var ownCount = 0
     private var barriers = Barriers<Waiter>()
 
-    /// - Parameter shards: how many there are, at most 256.
-    /// - Parameter witness: that of the process before on this machine, if there was one.
-    package init(_ id: GatewayID, shards: Int, witness: Witness? = nil) {
+    /// - Parameters:
+    ///   - shards: how many there are, at most 256.
+    ///   - witness: that of the process before on this machine, if there was one.
+    package init(_ id: GatewayID, shards: Int, placement: Placement = .balanced, witness: Witness? = nil) {
         precondition((1...256).contains(shards) && (witness.map { $0.marks.count == shards } ?? true))
-        self.id = id
+        (self.id, self.placement) = (id, placement)
         self.witness = witness ?? Witness(shards: shards)
         rows = Array(repeating: ShardRow(owner: nil, mark: ShardMark(epoch: 0, commits: 0)), count: shards)
         wanted = Array(repeating: nil, count: shards)
@@ -136,15 +138,25 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     /// Whether this gateway may act on what it knows: show plaintext, trust that a conversation has no latch, send.
     ///
     /// To be asked at the moment of the act.
-    package func isFresh(now: Int64) -> Bool {
-        guard case .running = condition, let freshFrom else { return false }
-        return now - freshFrom < Limits.freshTime
+    package func isFresh(now: Int64) -> Bool { freshUntil.map { now < $0 } ?? false }
+
+    /// When this gateway is not fresh any more, unless another beat is answered; nil if it is not fresh.
+    package var freshUntil: Int64? {
+        guard case .running = condition, let freshFrom else { return nil }
+        return freshFrom + Limits.freshTime
     }
 
     /// Whether nothing is left to hand over.
     package var isDrained: Bool {
         isDraining && batch == nil && ownCount == 0
             && slots.allSatisfy { if case .idle = $0.phase { true } else { false } }
+    }
+
+    /// The gateways of the last view.
+    package var neighbours: [Neighbour] {
+        members.entries.map {
+            Neighbour(member: $0.member, unchangedReads: $0.unchanged, since: $0.since, isSuspect: $0.isSuspect)
+        }
     }
 
     /// Whether the database was found rolled back, and the operator has not accepted that.
@@ -187,6 +199,7 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
             barriers.acknowledge(gateway, version)
             endBarriers(only: version, now: now)
         case .raised(let version, let ticket): wait(.act(ticket: ticket), for: version, now: now)
+        case .settled(let shard, let mark): settled(Int(shard.number), mark)
         case .drain:
             isDraining = true
             nextBeat = now
@@ -303,9 +316,9 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     /// Takes the shards that should be here, and releases those that should not.
     private mutating func place() {
         let now = members.candidates(own: id)
-        if now != candidates {
+        if now != candidates || placement == .kept {
             candidates = now
-            for shard in wanted.indices { wanted[shard] = Rendezvous.owner(of: Self.shard(shard), among: now) }
+            for shard in wanted.indices { wanted[shard] = home(of: shard) }
         }
         var takes = pending.count
         for shard in slots.indices {
@@ -335,6 +348,12 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
             case .taking, .releasing, .unsettled: break
             }
         }
+    }
+
+    /// The gateway that should own a shard.
+    private func home(of shard: Int) -> GatewayID? {
+        if placement == .kept, let owner = rows[shard].owner, candidates.contains(owner) { return owner }
+        return Rendezvous.owner(of: Self.shard(shard), among: candidates)
     }
 
     /// Whether a shard's row lets it be taken: nil if a live gateway owns it; else the suspect, if there is one.
@@ -405,6 +424,18 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
         rows[shard] = ShardRow(owner: id, mark: mark)
         slots[shard].commits = mark.commits
         load(shard, mark.epoch)
+    }
+
+    /// An owned shard has a higher epoch, which this gateway gave it.
+    private mutating func settled(_ shard: Int, _ mark: ShardMark) {
+        guard slots.indices.contains(shard), case .owned(let epoch) = slots[shard].phase, mark.epoch > epoch else {
+            return
+        }
+        if mark.isBehind(witness.marks[shard]) { return report() }
+        (witness.marks[shard], learned[shard]) = (mark, nextNumber)
+        rows[shard] = ShardRow(owner: id, mark: mark)
+        slots[shard].commits = mark.commits
+        slots[shard].phase = .owned(epoch: mark.epoch)
     }
 
     private mutating func report() {

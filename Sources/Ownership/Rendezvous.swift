@@ -5,6 +5,15 @@
 
 package import StorePort
 
+/// Which gateway should own a shard, if several could.
+package enum Placement: Sendable {
+    /// That with the highest hash, so that each gateway has its part.
+    case balanced
+    /// That which owns it, until it drains or is suspected; then that with the highest hash. For gateways of which one serves
+    /// and the others stand by: one that comes takes nothing from the one that serves.
+    case kept
+}
+
 /// Where shards should be.
 package enum Rendezvous {
     /// The gateway that should own a shard; nil if there is no candidate.

@@ -347,8 +347,9 @@ extension ConfigurationKey {
         example: .one("postgresql://pawl@db.example.org/pawl?sslmode=verify-full"), effect: .restart,
         reason: "The database of the store, instead of a file in data: a URI of PostgreSQL as libpq reads it. Unset "
             + "by default: a file needs no server. Passwords are refused here; put them into a file and name it "
-            + "in PGPASSFILE. Beyond this machine it needs sslmode=verify-full. One database serves one gateway, "
-            + "and the key, the control socket and the lock stay in data."
+            + "in PGPASSFILE. Beyond this machine it needs sslmode=verify-full. Several gateways may name one "
+            + "database: one of them serves, the others stand by. Each has a data directory of its own, for the "
+            + "control socket and the lock, with a copy of the same storage key."
     ) { one($0.store.url ?? "") }
 
     static let storePooled = ConfigurationKey(
@@ -357,6 +358,20 @@ extension ConfigurationKey {
             + "Then no statement is prepared by name. Off by default: preparing saves a third of a millisecond "
             + "with each small commit."
     ) { one($0.store.pooled) }
+
+    static let storeStandby = ConfigurationKey(
+        "store.standby", .flag, standard: .one("true"), effect: .restart,
+        reason: "Whether this gateway stands by while another one serves the same database, and takes over about three "
+            + "seconds after that one is killed, at once if it is drained. If not, it does not start while another "
+            + "one runs."
+    ) { one($0.store.standby) }
+
+    static let storeGateway = ConfigurationKey(
+        "store.gateway", .word, standard: .one(""), derived: "the name of the host", example: .one("gateway-1"),
+        effect: .restart,
+        reason: "The name of this gateway among those of the database, for `pawl gateways` and `pawl gateways drain`. "
+            + "Several gateways on one machine need names of their own."
+    ) { optional($0.store.gateway) }
 
     static let historyRetention = ConfigurationKey(
         "history.retention", .number(0...36_500, unit: "days"), standard: .one("365"), example: .one("30"),
@@ -422,8 +437,8 @@ extension ConfigurationKey {
     ) { one($0.limits.answerBytes) }
 
     private static let records = [
-        data, storageKeyFile, storageKeyEnvironment, storeURL, storePooled, historyRetention, limitConnections,
-        limitFragments, limitFragmentTimeout,
+        data, storageKeyFile, storageKeyEnvironment, storeURL, storePooled, storeStandby, storeGateway,
+        historyRetention, limitConnections, limitFragments, limitFragmentTimeout,
         limitPending,
         limitRequestAge, limitEvidence, limitHeld, limitAnswer, limitCollected, limitCompress, limitRelays,
         limitRelayRate, limitRelayIdle,

@@ -60,7 +60,8 @@ extension PawlConfiguration {
         self.data = reading.one(.data, TextParsers.path)
         self.storageKey = StorageKey(&reading, data: self.data)
         self.store = Store(
-            url: reading.optional(.storeURL, TextParsers.database), pooled: reading.flag(.storePooled))
+            url: reading.optional(.storeURL, TextParsers.database), pooled: reading.flag(.storePooled),
+            standby: reading.flag(.storeStandby), gateway: reading.optional(.storeGateway, TextParsers.word))
         self.history = History(retention: reading.days(.historyRetention))
         self.limits = Limits(&reading)
         self.metrics = Metrics(listen: reading.optional(.metricsListen, Address.init(loopback:)))

@@ -74,8 +74,15 @@ extension PawlConfiguration {
         package var url: String?
         /// Whether a pooler in transaction mode may stand between.
         package var pooled: Bool
+        /// Whether this gateway stands by while another one serves.
+        package var standby: Bool
+        /// The name of this gateway; nil for that of the host.
+        package var gateway: String?
 
-        package init(url: String? = nil, pooled: Bool = false) { (self.url, self.pooled) = (url, pooled) }
+        package init(url: String? = nil, pooled: Bool = false, standby: Bool = true, gateway: String? = nil) {
+            (self.url, self.pooled) = (url, pooled)
+            (self.standby, self.gateway) = (standby, gateway)
+        }
     }
 
     /// Where the credential for a waiting write is kept.

@@ -20,9 +20,9 @@ package enum DatabaseCopy {
     ///
     /// - Throws: ``StoreError/wrongKey(_:)`` if it was made under another one.
     package static func holdsStore(_ address: StoreAddress, key: StorageKey) throws(StoreError) -> Bool {
-        let link = Link(address, name: "pawl store copy", check: PostgresStore.demandSafe)
+        let link = Link(address, name: "pawl store copy", check: PostgresStore.demandSafe(_:within:))
         guard let check = try Joining.keyCheck(link) else { return false }
-        guard KeyCheck.matches(check, key) else { throw .otherKeyOfDatabase() }
+        guard KeyCheck.matches(check.value, key) else { throw .otherKeyOfDatabase() }
         return true
     }
 
@@ -40,7 +40,7 @@ package enum DatabaseCopy {
     ) throws(StoreError) -> StoreCopy {
         guard try !holdsStore(address, key: key) else { throw .databaseInUse() }
         let connection = try Connection(address, name: "pawl store copy", timeout: Link.connectTimeout)
-        try PostgresStore.demandSafe(connection)
+        try PostgresStore.demandSafe(connection, within: timeout)
         let result: StoreCopy
         do throws(StatementFailure) {
             try connection.begin(timeout: timeout)
@@ -112,7 +112,7 @@ package final class MovingDatabase: Sendable {
 
     /// Whether a database has been marked, and holds no other store.
     package static func isSetAside(_ address: StoreAddress) throws(StoreError) -> Bool {
-        try Joining.wasMoved(Link(address, name: "pawl store copy", check: PostgresStore.demandSafe))
+        try Joining.wasMoved(Link(address, name: "pawl store copy", check: PostgresStore.demandSafe(_:within:)))
     }
 }
 

@@ -30,12 +30,16 @@ package enum DatabaseRollback {
             try Witness.read(connection, gateway: known.gateway)
         }
         guard let found else { throw .unreadableRow("shard") }
-        // Without a witness, or with one that was none, the operator knows better.
-        guard !hasWitness || known == Witness.Knowledge() || Witness.isOlder(found, than: known) else {
+        // Without a witness, or with one that was none, the operator knows better. Another gateway may have found it.
+        let isNoted = try joining.control.read("SELECT rolled_back FROM pawl.cluster WHERE id = 1") { rows in
+            rows.count == 1 && rows.number(0, 0) != 0
+        }
+        guard isNoted || !hasWitness || known == Witness.Knowledge() || Witness.isOlder(found, than: known) else {
             throw .nothingToAccept(directory)
         }
-        let state = try joining.take()
-        defer { leave(joining) }
+        let membership = try Membership(joining)
+        defer { membership.leave() }
+        let state = try membership.own()
         // Above what was ever used, so that the witness of before fits.
         let settled = zip(known.shards, found.shards).map { known, found in
             (epoch: max(known.epoch, found.epoch + 1) + 1, commits: max(known.commits, found.commits) + 1)
@@ -59,14 +63,6 @@ package enum DatabaseRollback {
         }
     }
 
-    /// Removes the row of this process, so that the gateway that starts next does not wait for its beat.
-    private static func leave(_ joining: Joining) {
-        _ = try? joining.control.read(
-            "DELETE FROM pawl.gateway WHERE id = $1::int8", [.number(joining.gateway)]
-        ) { _ in }
-        joining.control.close()
-    }
-
     /// The statements.
     private struct Transaction {
         let connection: Connection
@@ -80,7 +76,7 @@ package enum DatabaseRollback {
         /// Locks the row of this process, which another gateway has removed if it has taken over.
         func own(_ gateway: Int64) throws(StatementFailure) {
             let rows = try run("SELECT id FROM pawl.gateway WHERE id = $1::int8 FOR UPDATE", [.number(gateway)])
-            guard rows.count == 1 else { throw .own(.takenMeanwhile()) }
+            guard rows.count == 1 else { throw .own(.takenOver()) }
         }
 
         func settle(_ epochs: [Int64], _ commits: [Int64], _ now: Int64) throws(StatementFailure) {
@@ -94,6 +90,8 @@ package enum DatabaseRollback {
                 UPDATE pawl.queue_progress SET state = 2, lease = NULL, is_held = 0, doubts = doubts + 1,
                     finished_at = $1::int8, result = $2::int8, cause = $3::bytea WHERE state = 0
                 """, [.number(now), .number(result), .bytes(Array(DatabaseRollback.cause.utf8))])
+            // Gateways that have stopped because of it may begin again.
+            try run("UPDATE pawl.cluster SET generation = generation + 1, rolled_back = 0")
             // Ids that are skipped, because the ids after the highest may be in use elsewhere.
             try run(
                 """

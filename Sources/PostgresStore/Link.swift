@@ -19,12 +19,12 @@ final class Link: Sendable {
     let address: StoreAddress
     private let name: String
     private let state = Mutex(State())
-    /// What is demanded of each new connection.
-    private let check: @Sendable (Connection) throws(StoreError) -> Void
+    /// What is demanded of each new connection, within a time in milliseconds.
+    private let check: @Sendable (Connection, Int) throws(StoreError) -> Void
 
     /// - Parameter name: by which the server lists the connection.
     init(
-        _ address: StoreAddress, name: String, check: @escaping @Sendable (Connection) throws(StoreError) -> Void
+        _ address: StoreAddress, name: String, check: @escaping @Sendable (Connection, Int) throws(StoreError) -> Void
     ) { (self.address, self.name, self.check) = (address, name, check) }
 
     /// Closes the connection; the next statement makes a new one.
@@ -91,11 +91,45 @@ final class Link: Sendable {
         }
     }
 
-    private func open(_ state: inout State) throws(StoreError) -> Connection {
+    /// Runs a statement once, in a time of its own. A connection on which it gets no answer is closed.
+    ///
+    /// - Parameters:
+    ///   - timeout: for the statement, and for each statement of the check of a new connection; in milliseconds.
+    ///   - isCommit: whether a warning of the server makes the outcome unknown.
+    func exchange<Value: Sendable>(
+        _ sql: String, _ parameters: [Parameter], timeout: Int, connectTimeout: Int, isCommit: Bool = false,
+        _ value: @Sendable (Rows) throws(StoreError) -> Value
+    ) -> Result<Value, StatementFailure> {
+        state.withLock { state in
+            let connection: Connection
+            do throws(StoreError) {
+                connection = try open(&state, connectTimeout: connectTimeout, checkTimeout: timeout)
+            } catch {
+                if case .rolledBack = error { return .failure(.own(error)) }
+                return .failure(.unreachable(error.message))
+            }
+            let rows: Rows
+            do throws(StatementFailure) {
+                rows = try connection.run(
+                    sql, parameters, isPrepared: !address.isPooled, isCommit: isCommit, timeout: timeout)
+            } catch {
+                switch error {
+                case .lost, .unreachable, .refused(.readOnly, _): state.connection = nil
+                case .refused, .own: break
+                }
+                return .failure(error)
+            }
+            do throws(StoreError) { return .success(try value(rows)) } catch { return .failure(.own(error)) }
+        }
+    }
+
+    private func open(
+        _ state: inout State, connectTimeout: Int = connectTimeout, checkTimeout: Int = statementTimeout
+    ) throws(StoreError) -> Connection {
         if let connection = state.connection, connection.isOpen { return connection }
         state.connection = nil
-        let connection = try Connection(address, name: name, timeout: Self.connectTimeout)
-        try check(connection)
+        let connection = try Connection(address, name: name, timeout: connectTimeout)
+        try check(connection, checkTimeout)
         state.connection = connection
         return connection
     }

@@ -110,9 +110,11 @@ extension PostgresStore {
         let isThere = try writer.read("SELECT id FROM pawl.gateway WHERE id = $1::int8", [.number(state.gateway)]) {
             $0.count > 0
         }
-        guard isThere else { throw .locked("Another gateway has taken over this database. This one has to stop.") }
+        guard isThere else { throw .takenOver() }
         // A setting that another client has left on a server connection of a pooler.
-        try writer.use { connection throws(StoreError) in try Self.demandSafe(connection) }
+        try writer.use { connection throws(StoreError) in
+            try Self.demandSafe(connection, within: Link.statementTimeout)
+        }
     }
 
     /// Why a group is not where its rows are, as far as their keys tell; nil if it is.

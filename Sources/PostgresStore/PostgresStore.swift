@@ -1,8 +1,8 @@
 // The store in a PostgreSQL database. Secrets in the rows are sealed before they get here.
 //
-// The database belongs to one gateway at a time, for now: it owns all 256 shards, and each of its commits checks and locks
-// the epochs of the shards that it touches. A second gateway is refused while the first one's beat rises, and takes over
-// what a gateway has left that does not run any more; if that one runs again after all, its commits fail.
+// The database may have several gateways, of which one serves at a time: it owns all 256 shards, and each of its commits
+// checks and locks the epochs of the shards that it touches. The others stand by (`Membership`), and take over what a
+// gateway has left that does not run any more; if that one runs again after all, its commits fail.
 //
 // Connections: one writes and reads what the writer needs, one reads for reports, one is for the beat only, so that a
 // long report or a slow commit does not stop it.
@@ -68,38 +68,37 @@ package final class PostgresStore: Store {
     let limits: StoreLimits
     let authenticator: RowAuthenticator
     let state: Mutex<State>
-    let beat: Beat
     let witness: Witness
-    private let lock: FileLock
+    package let membership: Membership
 
     /// Opens the store of a database; the first start makes its tables and the key.
     ///
     /// - Parameter directory: of the key, the journal and the lock. It must not hold a store of its own.
-    /// - Throws: ``StoreError``, with the remedy.
+    /// - Throws: ``StoreError``, with the remedy; `locked` if another gateway serves.
     package static func open(
         _ address: StoreAddress, directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits()
     ) throws(StoreError) -> PostgresStore {
-        try PostgresStore(Joining(address, directory: directory, key: source), limits)
+        try PostgresStore(.join(address, directory: directory, key: source), limits)
     }
 
-    init(_ joining: Joining, _ limits: StoreLimits) throws(StoreError) {
-        (key, directory, lock, witness) = (joining.key, joining.directory, joining.lock, joining.witness)
+    /// Opens the store of a database whose shards a gateway owns; waits until it does.
+    ///
+    /// - Throws: ``StoreError``; `locked` if another gateway serves. The gateway has left then.
+    package init(_ membership: Membership, _ limits: StoreLimits) throws(StoreError) {
+        try membership.refuseOthers()
+        let state = try membership.own()
+        let joining = membership.joining
+        (key, directory, witness) = (joining.key, joining.directory, joining.witness)
         (writer, reader, self.limits) = (joining.writer, joining.reader, limits)
         authenticator = RowAuthenticator(joining.key)
-        let state = try joining.take()
-        witness.note(state)
         self.state = Mutex(state)
-        beat = Beat(joining.control, gateway: joining.gateway)
-        witness.start()
+        self.membership = membership
     }
 
     deinit { leave() }
 
     /// Gives the shards back, so that the next gateway does not wait for a beat. Nothing can be committed afterwards.
-    package func leave() {
-        beat.end()
-        witness.end()
-    }
+    package func leave() { membership.leave() }
 
     /// Commits a change without effect, to find out whether the database accepts it.
     package func probe() {
@@ -109,9 +108,6 @@ package final class PostgresStore: Store {
             try writer.read("SELECT id FROM pawl.gateway WHERE id = $1::int8", [.number(gateway)]) { _ in }
         }
     }
-
-    /// Sets what is called once, on any thread, if another gateway takes over.
-    package func whenTaken(_ body: @escaping @Sendable () -> Void) { beat.whenTaken(body) }
 
     // MARK: Ownership
 
@@ -137,20 +133,21 @@ package final class PostgresStore: Store {
     private func settle(_ state: inout State) throws(StoreError) -> Bool? {
         guard let doubt = state.doubt else { return nil }
         writer.close()
-        let raised = try beat.replace { control, old, new throws(StoreError) in
-            try Raised(over: control, from: old, to: new, in: sharding)
-        }
+        let raised = try membership.raise(in: sharding)
         let committer = doubt.committer
         let shards = committer.epochs.map(\.shard)
-        let known = shards.isEmpty ? [state.unshardedCommits] : shards.map { state.commits[$0] ?? 0 }
-        let found = shards.isEmpty ? [raised.unsharded] : shards.map { raised.commits[$0] ?? 0 }
         let isCommitted: Bool
-        switch zip(found, known).map(-) {
-        case let steps where steps.allSatisfy { $0 == 0 }: isCommitted = false
-        case let steps where steps.allSatisfy { $0 == 1 }: isCommitted = true
-        default: throw .corrupt("The numbers of the database's last commits are not those of this program.")
+        if shards.isEmpty {
+            // Raising adds two.
+            isCommitted = (raised.unsharded - state.unshardedCommits) % 2 == 1
+        } else {
+            switch shards.map({ (raised.commits[$0] ?? 0) - (state.commits[$0] ?? 0) }) {
+            case let steps where steps.allSatisfy { $0 == 0 }: isCommitted = false
+            case let steps where steps.allSatisfy { $0 == 1 }: isCommitted = true
+            default: throw .corrupt("The numbers of the database's last commits are not those of this program.")
+            }
         }
-        (state.gateway, state.epochs, state.commits) = (raised.gateway, raised.epochs, raised.commits)
+        (state.epochs, state.commits) = (raised.epochs, raised.commits)
         (state.unshardedCommits, state.doubt) = (raised.unsharded, nil)
         witness.note(state)
         // Numbers that the commit may have used are not used again.
@@ -159,7 +156,9 @@ package final class PostgresStore: Store {
     }
 
     /// The settings of the server without which a commit is not durable, checked on each connection.
-    static func demandSafe(_ connection: Connection) throws(StoreError) {
+    ///
+    /// - Parameter timeout: in milliseconds.
+    static func demandSafe(_ connection: Connection, within timeout: Int) throws(StoreError) {
         let sql = """
             SELECT CASE WHEN current_setting('fsync') = 'off' THEN 1 ELSE 0 END::int8,
                 CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1 ELSE 0 END::int8,
@@ -168,7 +167,7 @@ package final class PostgresStore: Store {
             """
         let rows: Rows
         do throws(StatementFailure) {
-            rows = try connection.run(sql, [], isPrepared: false, timeout: Link.statementTimeout)
+            rows = try connection.run(sql, [], isPrepared: false, timeout: timeout)
         } catch {
             throw StoreError(error)
         }

@@ -38,13 +38,22 @@ extension StoreError {
     static func otherGateway(_ name: String) -> StoreError {
         .locked(
             """
-            Another gateway (\(name)) uses this database, and runs. One database serves one gateway for now. Stop the \
-            other one first, or give this one a database of its own.
+            Another gateway (\(name)) uses this database, and runs. Stop the other one first, give this one a database of \
+            its own, or let it stand by: store.standby.
             """)
     }
 
-    static func takenMeanwhile() -> StoreError {
-        .locked("Another gateway took over this database at the same moment. Nothing was changed by this one.")
+    static func takenOver() -> StoreError {
+        .locked("Another gateway has taken over this database. This one has to stop.")
+    }
+
+    static func rolledBackElsewhere() -> StoreError {
+        .rolledBack(
+            """
+            A gateway has found that the database is older than it should be: an older copy was put in its place, or a \
+            standby that was behind has become the primary. Put the newest database back, or accept the older one: \
+            pawl restore --accept-rollback --database URL --data DIR
+            """)
     }
 
     static func otherFormat(_ format: Int64, shards: Int64) -> StoreError {

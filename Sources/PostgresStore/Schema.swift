@@ -8,7 +8,7 @@
 /// The schema of the database.
 enum Schema {
     /// The number of the tables' version. A program refuses a database with a higher one.
-    static let version = 1
+    static let version = 2
     /// Of the division into shards and ids; another one is another kind of database.
     static let format = 1
     static let shards = 256
@@ -22,12 +22,34 @@ enum Schema {
         let digits = keyCheck.map { $0 < 16 ? "0" + String($0, radix: 16) : String($0, radix: 16) }.joined()
         return """
             \(tables)
+            \(columns)
             INSERT INTO pawl.shard (id, owner, epoch, commits, highest_request, highest_message, highest_delivery)
                 SELECT id, 0, 0, 0, 0, 0, 0 FROM generate_series(0, \(shards - 1)) AS id;
             INSERT INTO pawl.cluster (id, format, version, shards, key_check)
                 VALUES (1, \(format), \(version), \(shards), decode('\(digits)', 'hex'));
             """
     }
+
+    /// Makes the tables of version 1 those of version 2.
+    static let upgrade = """
+        \(columns)
+        UPDATE pawl.cluster SET version = \(version) WHERE version < \(version);
+        """
+
+    /// What version 2 has added, for several gateways. A program of version 1 does not name these columns.
+    private static let columns = """
+        -- Draining: it hands its shards over, to end. Asked: an operator has asked for that.
+        ALTER TABLE pawl.gateway
+            ADD COLUMN IF NOT EXISTS draining bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS asked bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS connections bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS program bytea NOT NULL DEFAULT '';
+
+        -- The generation rises when the operator accepts that the database was rolled back.
+        ALTER TABLE pawl.cluster
+            ADD COLUMN IF NOT EXISTS generation bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS rolled_back bigint NOT NULL DEFAULT 0;
+        """
 
     private static let tables = """
         CREATE SCHEMA IF NOT EXISTS pawl;

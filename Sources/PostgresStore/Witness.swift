@@ -141,6 +141,16 @@ final class Witness: Sendable {
         isDirty.store(true, ordering: .sequentiallyConsistent)
     }
 
+    /// Notes what a gateway that stands by has read of the shards.
+    func note(_ shards: [ClusterReading.ShardEntry]) {
+        for (shard, entry) in shards.enumerated() {
+            let slot = Self.head + shard * 2
+            if entry.epoch > number(slot) { set(slot, entry.epoch) }
+            if entry.commits > number(slot + 1) { set(slot + 1, entry.commits) }
+        }
+        isDirty.store(true, ordering: .sequentiallyConsistent)
+    }
+
     /// Notes the number of a commit that the database has acknowledged.
     func note(_ commits: Int64, of shard: Shard?) {
         set(shard.map { Self.slot($0) + 1 } ?? 2, commits)
@@ -149,12 +159,13 @@ final class Witness: Sendable {
 
     // MARK: Comparison
 
+    /// - Parameter timeout: in milliseconds.
     /// - Throws: ``StoreError/rolledBack(_:)`` if the database knows less than the file.
-    func demand(_ connection: Connection) throws(StoreError) {
+    func demand(_ connection: Connection, within timeout: Int = Link.statementTimeout) throws(StoreError) {
         // Before the read: the database may know more by then.
         let known = knowledge
         guard known != Knowledge() else { return }
-        if let found = try Self.read(connection, gateway: known.gateway), Self.isOlder(found, than: known) {
+        if let found = try Self.read(connection, gateway: known.gateway, within: timeout), Self.isOlder(found, than: known) {
             throw .olderDatabase(path)
         }
     }
@@ -166,14 +177,18 @@ final class Witness: Sendable {
     }
 
     /// What a database knows; nil if it has no tables of ours. Without a row of the gateway there is none of its numbers.
-    static func read(_ connection: Connection, gateway: Int64) throws(StoreError) -> Knowledge? {
+    ///
+    /// - Parameter timeout: in milliseconds.
+    static func read(
+        _ connection: Connection, gateway: Int64, within timeout: Int = Link.statementTimeout
+    ) throws(StoreError) -> Knowledge? {
         let rows: Rows
         do throws(StatementFailure) {
             rows = try connection.run(
                 """
                 SELECT id, epoch, commits FROM pawl.shard
                 UNION ALL SELECT -1::int8, 0::int8, commits FROM pawl.gateway WHERE id = $1::int8
-                """, [.number(gateway)], isPrepared: false, timeout: Link.statementTimeout)
+                """, [.number(gateway)], isPrepared: false, timeout: timeout)
         } catch {
             // The checks that follow say what is there instead.
             if case .refused(let state, _) = error, state == .noTable || state == .noSchema { return nil }

@@ -34,31 +34,32 @@ enum Assembly {
 
     /// Assembles a gateway that does not listen yet.
     ///
+    /// - Parameter standby: the part of this process among the gateways of a database, whose shards it owns; nil for a file.
     /// - Throws: an error if the store, the key or the certificate cannot be used.
     static func assemble(
-        _ configuration: PawlConfiguration, as role: Role, logger: Logger,
+        _ configuration: PawlConfiguration, as role: Role, logger: Logger, standby: Standby? = nil,
         reload: @escaping @Sendable () throws -> PawlConfiguration,
         requestStop: @escaping @Sendable () -> Void
     ) throws -> Assembled {
         // First: opening the store may change it for good, and a wrong configuration is to change nothing.
         try checkFiles(configuration)
-        let opened = try openStore(configuration, role)
+        let opened = try openStore(configuration, standby)
         let store = opened.store
         let network = try RoleRecord.check(
             role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
         let (policies, source) = try policyTable(configuration, role, store)
         let tables = SharedTables(policies: policies)
-        let endpoints = Shared(try Endpoints(configuration))
+        let endpoints = Shared(try Endpoints(configuration, standby?.gate))
         let parts = FrontParts(
             configuration: configuration, network: network.name, store: store,
             sealer: StorageSealer(key: opened.key.withBytes { $0 }), tables: tables,
-            group: MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount), logger: logger,
+            group: standby?.group ?? MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount), logger: logger,
             downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } },
             failed: { failure, changes in
                 // The store's health is reported once; this is about one batch.
                 logger.debug("the store did not take a batch: \(failure.message)")
                 tables.tally.giveBack(changes)
-                if case .epochLost = failure { stopTaken(logger, requestStop) }
+                if case .epochLost = failure { Standby.endTaken(logger) }
                 if case .rolledBack(let text) = failure {
                     logger.critical("\(text) This gateway ends.")
                     requestStop()
@@ -66,8 +67,7 @@ enum Assembly {
             })
         let (roleParts, front, server) = try Self.front(role, parts)
         let group = parts.group
-        let stateChanges = StateChanges()
-        opened.whenTaken { stopTaken(logger, requestStop) }
+        let stateChanges = standby?.stateChanges ?? StateChanges()
         opened.health.watch { problem in
             stateChanges.signal()
             if let problem {
@@ -79,22 +79,16 @@ enum Assembly {
         let gateway = Gateway(
             parts: roleParts, tables: tables, store: store, front: front, server: server,
             health: opened.health, stateChanges: stateChanges, probeStore: opened.probe, logger: logger,
-            configuration: configuration, policySource: source,
+            configuration: configuration, policySource: source, standby: standby,
             writeBackup: opened.writeBackup,
             readAgain: {
                 let new = try reload()
-                let changed = try Endpoints(new)
+                let changed = try Endpoints(new, standby?.gate)
                 return ReadConfiguration(configuration: new) { endpoints.withLock { $0 = changed } }
             }, requestStop: requestStop)
         return Assembled(
             gateway: gateway, configuration: configuration, group: group,
             completeStore: opened.complete, notices: [network.notice].compactMap { $0 } + opened.notices)
-    }
-
-    /// Ends a gateway whose database another one has taken over: it cannot store anything any more.
-    private static func stopTaken(_ logger: Logger, _ requestStop: @Sendable () -> Void) {
-        logger.critical("Another gateway has taken over the database of the store. This gateway ends.")
-        requestStop()
     }
 
     /// The notice of a start that has moved the queue of an earlier version into the store; nil for other starts.
@@ -151,28 +145,44 @@ enum Assembly {
         var downstream: DownstreamOptions
         var upstream: UpstreamOptions
 
-        init(_ configuration: PawlConfiguration) throws {
+        init(_ configuration: PawlConfiguration, _ gate: ActGate?) throws {
             downstream = try Assembly.downstream(configuration)
             upstream = try Assembly.upstream(configuration)
+            (downstream.gate, upstream.gate) = (gate, gate)
         }
     }
 
     // MARK: Store
 
     /// Opens the store with its key. The first start creates both.
-    private static func openStore(_ configuration: PawlConfiguration, _ role: Role) throws -> OpenedStore {
+    private static func openStore(_ configuration: PawlConfiguration, _ standby: Standby?) throws -> OpenedStore {
         let limits = StoreLimits(evidence: configuration.limits.evidenceRows)
+        if let standby { return OpenedStore(try PostgresStore(standby.membership, limits)) }
         let key = keySource(configuration.storageKey)
-        guard let address = try databaseAddress(configuration) else {
-            return OpenedStore(try SQLiteStore.open(directory: configuration.data, key: key, limits: limits))
-        }
+        return OpenedStore(try SQLiteStore.open(directory: configuration.data, key: key, limits: limits))
+    }
+
+    /// Joins the gateways of the database that a configuration names.
+    ///
+    /// - Returns: nil if the store is a file.
+    /// - Throws: an error if the database or the key cannot be used, or if another gateway runs and this one is not to stand by.
+    static func join(
+        _ configuration: PawlConfiguration, as role: Role, logger: Logger, requestStop: @escaping @Sendable () -> Void
+    ) throws -> Standby? {
+        guard let address = try databaseAddress(configuration) else { return nil }
+        // First: the first start makes tables and a key, and a wrong configuration is to change nothing.
+        try checkFiles(configuration)
         guard case .front = role else {
             throw AdminFailure(
                 .configurationRefused,
                 "A sidecar keeps one person's keys in a file of its own, and store.url names a database. Remove store.url."
             )
         }
-        return OpenedStore(try PostgresStore.open(address, directory: configuration.data, key: key, limits: limits))
+        let membership = try Membership.join(
+            address, directory: configuration.data, key: keySource(configuration.storageKey),
+            name: configuration.store.gateway, program: ProgramVersion.text)
+        if !configuration.store.standby { try membership.refuseOthers() }
+        return Standby(membership, configuration, logger: logger, requestStop: requestStop)
     }
 
     /// The database of the store; nil if the store is a file.
@@ -355,8 +365,6 @@ private struct OpenedStore {
     let writeBackup: @Sendable (String) throws -> Void
     /// What is due after the last commit.
     let complete: @Sendable () -> Void
-    /// Sets what is called if another gateway takes over.
-    let whenTaken: (@escaping @Sendable () -> Void) -> Void
     let notices: [String]
 
     init(_ file: SQLiteStore) {
@@ -364,7 +372,6 @@ private struct OpenedStore {
         probe = { file.probe() }
         writeBackup = { try Backup.write(file, to: $0) }
         complete = { file.moveLog() }
-        whenTaken = { _ in }
         notices = [Assembly.takeoverNotice(file), Assembly.upgradeNotice(file)].compactMap { $0 }
     }
 
@@ -378,7 +385,6 @@ private struct OpenedStore {
                     + "key apart from it.")
         }
         complete = { database.leave() }
-        whenTaken = { database.whenTaken($0) }
         notices = []
     }
 }

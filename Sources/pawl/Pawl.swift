@@ -13,7 +13,7 @@ struct Pawl: AsyncParsableCommand {
             --upstream irc://127.0.0.1:6668 --policy observe --data DIR. Then: pawl status --data DIR.
 
             Exit codes: 0 success, 1 failure with a message, 64 wrong command line, 69 no running gateway, \
-            75 confirmation required, 78 wrong configuration. A failure has a code, in the last line of its message: \
+            75 confirmation required, 76 another gateway has taken over the database, 78 wrong configuration. A failure has a code, in the last line of its message: \
             scripts compare it, because the text may change. With --json a command prints JSON, and a failure is one line \
             of JSON on standard error: {"error":{"code":...,"message":...,"hint":...,"exit":...}}.
             """,
@@ -52,5 +52,7 @@ enum ExitStatus {
     static let usage: Int32 = 64
     static let noGateway: Int32 = 69
     static let needsConfirmation: Int32 = 75
+    /// Another gateway has taken over the database of the store; the process may be started again.
+    static let takenOver: Int32 = 76
     static let configuration: Int32 = 78
 }

@@ -18,8 +18,10 @@ struct Bench {
     /// The last beat that was sent.
     private var lastBeat: Operation?
 
-    init(shards: Int = 1, others: [GatewayID] = [], witness: Witness? = nil) {
-        machine = Machine(Self.own, shards: shards, witness: witness)
+    init(
+        shards: Int = 1, others: [GatewayID] = [], placement: Placement = .balanced, witness: Witness? = nil
+    ) {
+        machine = Machine(Self.own, shards: shards, placement: placement, witness: witness)
         members = ([Self.own] + others).map {
             Member(id: $0, address: "", beat: 0, isDraining: false, seen: 0)
         }

@@ -96,6 +96,45 @@ import Testing
         #expect(bench.words() == ["drop 0"] && bench.machine.ownedShards.isEmpty)
     }
 
+    /// Of gateways of which one serves, the others take nothing from it, whatever the hashes say.
+    @Test func aShardStaysWhereItIs() {
+        for number in UInt64(20)..<40 {
+            var bench = Bench(placement: .kept)
+            bench.read()
+            bench.settle()
+            bench.members.append(Member(id: GatewayID(number), address: "", beat: 0, isDraining: false, seen: 0))
+            for _ in 0..<3 { bench.read(alive: [Bench.own, GatewayID(number)]) }
+            _ = bench.take()
+            #expect(bench.machine.ownedShards == [ShardEpoch(Self.shard, 2)])
+            // It drains, and the other one gets it.
+            bench.give(.drain)
+            bench.members[0].isDraining = true
+            bench.read()
+            #expect(bench.words() == ["drop 0", "release 0 in 2 after 0"])
+        }
+        // What nobody owns goes to the same gateway for all.
+        let heir = Rendezvous.owner(of: Self.shard, among: [Bench.own, Bench.other])
+        var bench = Bench(others: [Bench.other], placement: .kept)
+        bench.read()
+        #expect(bench.words() == (heir == Bench.own ? ["take 0 seen 1"] : []))
+    }
+
+    /// A gateway that has raised its epoch itself keeps its shard, also if a view from before arrives afterwards.
+    @Test func anEpochThatWasRaisedHere() {
+        var bench = Bench.owner()
+        guard let early = bench.beat() else { return }
+        let view = bench.view
+        bench.rows[0].mark = ShardMark(epoch: 3, commits: 7)
+        bench.give(.settled(Self.shard, bench.rows[0].mark))
+        bench.give(.view(early, view))
+        bench.read()
+        #expect(bench.words().isEmpty)
+        #expect(bench.machine.ownedShards == [ShardEpoch(Self.shard, 3)])
+        // A lower one is not its own.
+        bench.give(.settled(Self.shard, ShardMark(epoch: 2, commits: 7)))
+        #expect(bench.machine.ownedShards == [ShardEpoch(Self.shard, 3)])
+    }
+
     @Test func aLoadThatShowsAnotherEpochDoesNotOwn() {
         var bench = Bench()
         bench.read()

@@ -103,6 +103,8 @@ final class Simulation {
 
     private let mutant: Mutant?
     private let hasRollback: Bool
+    /// In some runs shards stay where they are.
+    private let placement: Placement
     private var random: SeededGenerator
     private var store: SimulatedStore
     private var nodes: [Node]
@@ -170,6 +172,7 @@ final class Simulation {
 
     init(seed: UInt64, mutant: Mutant? = nil) {
         self.mutant = mutant
+        placement = mutant == nil && seed % 4 == 3 ? .kept : .balanced
         random = SeededGenerator(seed: seed)
         store = SimulatedStore(mutant: mutant, random: &random)
         let count = 2 + random.below(4)
@@ -287,7 +290,8 @@ final class Simulation {
         fresh.life = nodes[node].life + 1
         fresh.id = GatewayID(random.next())
         (fresh.speed, fresh.offset, fresh.witness) = (nodes[node].speed, nodes[node].offset, nodes[node].witness)
-        fresh.machine = Machine(fresh.id, shards: SimulatedStore.shards, witness: fresh.witness)
+        fresh.machine = Machine(
+            fresh.id, shards: SimulatedStore.shards, placement: placement, witness: fresh.witness)
         nodes[node] = fresh
         store.willChange()
         let member = Member(id: fresh.id, address: "", beat: 0, isDraining: false, seen: 0)

@@ -69,7 +69,7 @@ enum AdminGrammar {
     static let commands: [any ParsableCommand.Type] = [
         Status.self, Users.self, Clients.self, DevicesCommand.self, ConversationsCommand.self, PolicyCommand.self,
         QueueCommand.self, Trace.self, Unmatched.self, Audit.self,
-        Drain.self, SidecarCommand.self,
+        Drain.self, Gateways.self, Shards.self, SidecarCommand.self,
     ]
 
     /// The root command for words from the control socket.
@@ -88,9 +88,16 @@ enum AdminGrammar {
 
     /// Parses words and executes the command on a gateway.
     static func perform(_ words: [String], on gateway: Gateway) async -> AdminAnswer {
+        await perform(words) { try await $0.answer(gateway) }
+    }
+
+    /// Parses words, and has the command executed.
+    static func perform(
+        _ words: [String], _ execute: (any AdminCommand) async throws -> AdminAnswer
+    ) async -> AdminAnswer {
         do {
             var parsed = try Root.parseAsRoot(words)
-            if let command = parsed as? any AdminCommand { return try await command.answer(gateway) }
+            if let command = parsed as? any AdminCommand { return try await execute(command) }
             try parsed.run()
             return .failure(.init(.notOverTheSocket, "This command does not work over the control socket."))
         } catch let failure as AdminFailure {

@@ -33,6 +33,10 @@ struct AdminService: Sendable {
         self.init(changes: gateway.stateChanges) { await AdminGrammar.perform($0, on: gateway) }
     }
 
+    init(_ standby: Standby) {
+        self.init(changes: standby.stateChanges) { await standby.perform($0) }
+    }
+
     // MARK: Commands
 
     /// Performs the command of a request, and returns the answer. Every request has an answer.

@@ -38,8 +38,14 @@ enum FailureCode: String, CaseIterable, Sendable {
     case noSuchPolicy = "no-such-policy"
     case noSuchState = "no-such-state"
     case noSuchDevice = "no-such-device"
+    case noSuchGateway = "no-such-gateway"
     case noDevices = "no-devices"
     case notInRoom = "not-in-room"
+    // Several gateways on one database
+    case standingBy = "standing-by"
+    case noGateways = "no-gateways"
+    case gatewayRuns = "gateway-runs"
+    case noStandby = "no-standby"
     // Policies and protection
     case conversationsProtected = "conversations-protected"
     case everyonesPolicy = "everyones-policy"
@@ -104,6 +110,7 @@ extension FailureCode {
         case .noDevices: "pawl devices list"
         case .noQueueFile, .noStore: "--data DIR"
         case .noSuchState: "--state pending"
+        case .standingBy, .noSuchGateway, .gatewayRuns, .noStandby: "pawl gateways"
         case .configurationRefused: "pawl config keys"
         case .keysChanged, .keysKnown, .noNewKeys, .noKeys, .noOwnDevice: "pawl sidecar status"
         default: nil

@@ -29,7 +29,10 @@ struct Version: AdminCommand {
         }
     }
 
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer { try answer() }
+
+    /// The answer of any process.
+    func answer() throws -> AdminAnswer {
         common.json ? try .json(Report(program: ProgramVersion.text)) : .text(ProgramVersion.text)
     }
 }

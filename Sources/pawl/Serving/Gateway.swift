@@ -27,6 +27,8 @@ final class Gateway: Sendable {
     let dataDirectory: String
     let confirmations = Confirmations()
     let stateChanges: StateChanges
+    /// Its part among the gateways of a database; nil if the store is a file.
+    let standby: Standby?
     /// Writes store, key and queue into one file.
     let writeBackup: @Sendable (String) throws -> Void
     private let configuration: Mutex<PawlConfiguration>
@@ -45,7 +47,7 @@ final class Gateway: Sendable {
         server: any ChatServer, health: StoreHealth,
         stateChanges: StateChanges, probeStore: @escaping @Sendable () -> Void, logger: Logger,
         configuration: PawlConfiguration,
-        policySource: String,
+        policySource: String, standby: Standby?,
         writeBackup: @escaping @Sendable (String) throws -> Void,
         readAgain: @escaping @Sendable () throws -> ReadConfiguration, requestStop: @escaping @Sendable () -> Void
     ) {
@@ -56,6 +58,7 @@ final class Gateway: Sendable {
         self.server = server
         self.health = health
         self.stateChanges = stateChanges
+        self.standby = standby
         self.probeStore = probeStore
         self.logger = logger
         self.configuration = Mutex(configuration)
@@ -198,7 +201,8 @@ final class Gateway: Sendable {
     }
 
     func auditRow(_ action: String, _ detail: String) -> AuditRow {
-        AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail)
+        let actor = standby.map { "operator at \($0.membership.name)" } ?? "operator"
+        return AuditRow(at: SystemClock.now().wall, actor: actor, action: action, detail: detail)
     }
 
     /// Reads the configuration again, with the files that it names. Nothing is in force yet.

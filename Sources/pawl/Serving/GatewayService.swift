@@ -11,21 +11,85 @@ import Reports
 import ServiceLifecycle
 import Vault
 
-/// Runs an assembled gateway until it is stopped.
+/// Runs a gateway until it is stopped.
 struct GatewayService: Service {
+    enum Start: Sendable {
+        case assembled(Assembly.Assembled)
+        /// Assembled when the shards of the database are its own.
+        case standby(Standby, assemble: @Sendable () throws -> Assembly.Assembled)
+    }
+
+    /// A gateway that stood by could not be assembled.
+    struct Failure: Error {
+        let cause: any Error
+    }
+
     /// Ours: seconds between two commits of the counters. A crash loses at most the statistics of this time.
     static let tickSeconds = 5
 
-    let assembled: Assembly.Assembled
+    let start: Start
     let manager: ServiceManager?
     let announce: @Sendable (String) -> Void
 
     func run() async throws {
+        switch start {
+        case .assembled(let assembled): try await serve(assembled, nil)
+        case .standby(let standby, let assemble): try await run(standby, assemble)
+        }
+    }
+
+    /// Stands by, and serves when the shards are its own.
+    private func run(_ standby: Standby, _ assemble: @Sendable () throws -> Assembly.Assembled) async throws {
+        standby.begin()
+        let desk = try await Desk.open(standby.configuration, standby.group, standby.logger, AdminService(standby)) {
+            await standby.metrics()
+        } readiness: {
+            if let reason = standby.unreadiness { return reason }
+            return if let gateway = standby.gateway { await Self.unreadiness(gateway, standby.configuration) } else { nil }
+        }
+        do {
+            let isOwner = try await standby.waitForShards { name in
+                announce("pawl stands by: \(name) serves")
+                standby.logger.notice("this gateway stands by", metadata: ["serving": .string(name)])
+                manager?.notify(.ready(status: "Stands by: \(name) serves"))
+            }
+            guard isOwner else {
+                manager?.notify(.stopping)
+                await desk.close()
+                standby.membership.leave()
+                return try await standby.group.shutdownGracefully()
+            }
+            let assembled: Assembly.Assembled
+            do { assembled = try assemble() } catch { throw Failure(cause: error) }
+            for notice in assembled.notices { announce(notice) }
+            standby.serve(assembled.gateway)
+            let from = standby.membership.takenHow?.from
+            try assembled.gateway.commit([
+                assembled.gateway.audit("gateways.serve", from.map { "taken over from \($0)" } ?? "")
+            ])
+            try await serve(assembled, (standby, desk))
+        } catch {
+            await desk.close()
+            standby.membership.leave()
+            throw error
+        }
+    }
+
+    private func serve(_ assembled: Assembly.Assembled, _ opened: (standby: Standby, desk: Desk)?) async throws {
         let gateway = assembled.gateway
         let addresses = try await gateway.server.start()
-        let admin = try await AdminServer.start(
-            path: assembled.configuration.admin.socket, group: assembled.group, service: AdminService(gateway))
-        let metrics = await startMetrics(gateway)
+        let desk: Desk
+        if let opened {
+            desk = opened.desk
+            opened.standby.isReady()
+        } else {
+            let configuration = assembled.configuration
+            desk = try await Desk.open(configuration, assembled.group, gateway.logger, AdminService(gateway)) {
+                await MetricsPage.text(gateway)
+            } readiness: {
+                await Self.unreadiness(gateway, configuration)
+            }
+        }
         let listening = zip(assembled.configuration.listen, addresses)
             .map { "\($0.scheme.name)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
         let place = "\(listening) in front of \(assembled.configuration.upstream.url)"
@@ -38,11 +102,11 @@ struct GatewayService: Service {
         chat.cancel()
         gateway.logger.info("stopping")
         manager?.notify(.stopping)
+        opened?.standby.endServing()
         gateway.front.dismiss()
         await gateway.server.stop()
         await gateway.front.close()
-        await admin.stop()
-        await metrics?.stop()
+        await desk.close()
         gateway.front.record(gateway.tables.tally.rows(at: SystemClock.now().wall))
         try? await gateway.front.drain()
         await gateway.front.stop()
@@ -50,27 +114,15 @@ struct GatewayService: Service {
         try await assembled.group.shutdownGracefully()
     }
 
-    private func startMetrics(_ gateway: Gateway) async -> MetricsServer? {
-        guard let address = assembled.configuration.metrics.listen else { return nil }
-        let upstream = assembled.configuration.upstream.url
-        do {
-            return try await MetricsServer.start(
-                host: address.host, port: address.port, group: assembled.group,
-                page: { await MetricsPage.text(gateway) },
-                readiness: {
-                    if let problem = gateway.storeProblem { return problem }
-                    guard !gateway.server.isDraining else { return "the gateway is draining: no new clients" }
-                    let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
-                        .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
-                    try? await probe?.close()
-                    return probe == nil ? "the backend cannot be reached" : nil
-                })
-        } catch {
-            // The gateway runs without metrics, so that a second one on the same machine needs no configuration file.
-            gateway.logger.warning(
-                "no metrics: cannot listen on \(address): \(ErrorWords.text(error)). Set metrics.listen.")
-            return nil
-        }
+    /// Why a serving gateway is not ready; nil if it is.
+    private static func unreadiness(_ gateway: Gateway, _ configuration: PawlConfiguration) async -> String? {
+        if let problem = gateway.storeProblem { return problem }
+        guard !gateway.server.isDraining else { return "the gateway is draining: no new clients" }
+        let upstream = configuration.upstream.url
+        let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
+            .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
+        try? await probe?.close()
+        return probe == nil ? "the backend cannot be reached" : nil
     }
 
     private func tick(_ gateway: Gateway) async throws {
@@ -79,5 +131,37 @@ struct GatewayService: Service {
             gateway.probeStoreIfFailing()
             gateway.front.tick(gateway.unstored())
         }
+    }
+}
+
+/// What operators and monitoring connect to.
+private struct Desk: Sendable {
+    private let admin: AdminServer
+    private let metrics: MetricsServer?
+
+    /// - Throws: an error of NIO if the control socket cannot be created.
+    static func open(
+        _ configuration: PawlConfiguration, _ group: MultiThreadedEventLoopGroup, _ logger: Logger,
+        _ service: AdminService, page: @escaping @Sendable () async -> String,
+        readiness: @escaping @Sendable () async -> String?
+    ) async throws -> Desk {
+        let admin = try await AdminServer.start(path: configuration.admin.socket, group: group, service: service)
+        guard let address = configuration.metrics.listen else { return Desk(admin: admin, metrics: nil) }
+        do {
+            let metrics = try await MetricsServer.start(
+                host: address.host, port: address.port, group: group, page: page, readiness: readiness)
+            return Desk(admin: admin, metrics: metrics)
+        } catch {
+            // The gateway runs without metrics, so that a second one on the same machine needs no configuration file.
+            logger.warning("no metrics: cannot listen on \(address): \(ErrorWords.text(error)). Set metrics.listen.")
+            return Desk(admin: admin, metrics: nil)
+        }
+    }
+
+    private init(admin: AdminServer, metrics: MetricsServer?) { (self.admin, self.metrics) = (admin, metrics) }
+
+    func close() async {
+        await admin.stop()
+        await metrics?.stop()
     }
 }

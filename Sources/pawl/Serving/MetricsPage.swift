@@ -4,6 +4,7 @@
 // exporter would add a second registry of the same numbers and of those that the store has.
 
 import NIOSupport
+import PostgresStore
 import Protection
 import Reports
 import RequestQueue
@@ -13,13 +14,14 @@ import StorePort
 
 /// Writes the page of `/metrics`.
 struct MetricsPage {
-    private var text = ""
+    private(set) var text = ""
 
     /// Returns the page of a running gateway.
     static func text(_ gateway: Gateway) async -> String {
         var page = MetricsPage()
         page.addGateway(gateway)
         await gateway.front.addMetrics(to: &page)
+        if let standby = gateway.standby { page.addGateways(standby) }
         let policy = gateway.tables.policies.snapshot.everyone
         page.family(
             "pawl_policy", "The policy for everyone.", "gauge",
@@ -54,6 +56,32 @@ struct MetricsPage {
         family(
             "pawl_memory_resident_bytes", "The same with what its allocator keeps for later.", "gauge",
             [("", memory.resident)])
+    }
+
+    /// Adds what is known of the gateways of a database.
+    mutating func addGateways(_ standby: Standby) {
+        let gateways = standby.membership.gateways()
+        let own = gateways.first(where: \.isSelf)
+        family(
+            "pawl_gateway_serving", "Whether this gateway serves clients, and does not stand by.", "gauge",
+            [("", standby.gateway == nil ? 0 : 1)])
+        family(
+            "pawl_gateways", "Gateways of the database by state.", "gauge",
+            GatewayEntry.State.allCases.map { state in
+                ("{state=\"\(state.rawValue)\"}", gateways.count { $0.state == state })
+            })
+        family("pawl_shards_owned", "Shards of the database that this gateway owns.", "gauge", [("", own?.shards ?? 0)])
+        family(
+            "pawl_beat_age_seconds", "Seconds since the database has answered a beat of this gateway.", "gauge",
+            [("", Int((standby.membership.beatAge ?? 0) / 1000))])
+        let takeover = standby.takeoverSeconds
+        family(
+            "pawl_takeovers_total", "Takeovers by this process from a gateway that had stopped.", "counter",
+            [("", takeover == nil ? 0 : 1)])
+        guard let takeover else { return }
+        family(
+            "pawl_takeover_seconds", "How long the takeover lasted, from the last beat of the other gateway.", "gauge",
+            [("", takeover)])
     }
 
     /// Adds the totals of requests.

@@ -63,32 +63,52 @@ struct Running {
             // With one network, as before; with several, the first one speaks to the service manager.
             let manager = services.isEmpty ? ServiceManager() : nil
             let name = source.network.map { "\($0): " } ?? ""
-            let assembled: Assembly.Assembled
+            let start: GatewayService.Start
+            let gateway: @Sendable () -> Gateway?
             do {
                 let logger = source.network.map { Logger(label: "pawl.\($0)") } ?? logger
-                assembled = try Assembly.assemble(
-                    configuration, as: role, logger: logger, reload: source.load, requestStop: stop.sender())
+                let requestStop = stop.sender()
+                if let standby = try Assembly.join(configuration, as: role, logger: logger, requestStop: requestStop) {
+                    gateway = { standby.gateway }
+                    start = .standby(standby) { [role] in
+                        try Assembly.assemble(
+                            configuration, as: role, logger: logger, standby: standby, reload: source.load,
+                            requestStop: requestStop)
+                    }
+                } else {
+                    let assembled = try Assembly.assemble(
+                        configuration, as: role, logger: logger, reload: source.load, requestStop: requestStop)
+                    for notice in assembled.notices { Self.announce(name + notice, format) }
+                    gateway = { assembled.gateway }
+                    start = .assembled(assembled)
+                }
             } catch {
-                // A wrong mapping is a wrong configuration: starting again does not help.
-                let exit = error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed
-                throw Self.fail(error, exit: exit, format, after: "pawl does not start: \(name)")
+                throw Self.failToStart(error, format, name)
             }
-            for notice in assembled.notices { Self.announce(name + notice, format) }
-            let service = GatewayService(assembled: assembled, manager: manager) { Self.announce(name + $0, format) }
+            let service = GatewayService(start: start, manager: manager) { Self.announce(name + $0, format) }
             services.append(.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup))
             services.append(
-                .init(
-                    service: HangupService(gateway: assembled.gateway, manager: manager),
-                    successTerminationBehavior: .ignore))
+                .init(service: HangupService(gateway: gateway, manager: manager), successTerminationBehavior: .ignore))
         }
         services.append(.init(service: stop, successTerminationBehavior: .gracefullyShutdownGroup))
         let group = ServiceGroup(
             configuration: .init(services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
         do {
             try await group.run()
+        } catch let failure as GatewayService.Failure {
+            throw Self.failToStart(failure.cause, format, "")
         } catch {
             throw Self.fail(error, exit: ExitStatus.failed, format, after: "pawl stopped: ")
         }
+    }
+
+    /// - Parameter name: of the network, with a colon; empty if there is only one.
+    private static func failToStart(
+        _ error: any Error, _ format: PawlConfiguration.Log.Format, _ name: String
+    ) -> ExitCode {
+        // A wrong mapping is a wrong configuration: starting again does not help.
+        let exit = error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed
+        return fail(error, exit: exit, format, after: "pawl does not start: \(name)")
     }
 
     /// Writes a failure that ends the process, as the log has its lines.
@@ -117,12 +137,14 @@ struct Running {
 
 /// Reads the configuration again on SIGHUP.
 private struct HangupService: Service {
-    let gateway: Gateway
+    /// Nil while it stands by. It serves with the configuration of its start.
+    let gateway: @Sendable () -> Gateway?
     let manager: ServiceManager?
 
     func run() async throws {
         await withGracefulShutdownHandler {
             for await _ in await UnixSignalsSequence(trapping: .sighup).cancelOnGracefulShutdown() {
+                guard let gateway = gateway() else { continue }
                 manager?.notify(.reloading)
                 do {
                     _ = try gateway.reload(gateway.prepareReload())

@@ -1,0 +1,189 @@
+// A gateway on a database that other gateways have joined too. While another one serves, this process holds its control
+// socket and its metrics, and listens for no clients. When the shards are its own, it assembles a gateway and serves.
+
+import Foundation
+import Logging
+import NIOPosix
+import NIOSupport
+import PawlConfiguration
+import PostgresStore
+import StorePort
+
+/// A process among the gateways of a database.
+final class Standby: Sendable {
+    let configuration: PawlConfiguration
+    let membership: Membership
+    let group: MultiThreadedEventLoopGroup
+    let stateChanges = StateChanges()
+    /// Holds what connections read and write while the database gives no answer.
+    let gate: ActGate
+    let logger: Logger
+    private let requestStop: @Sendable () -> Void
+    private let state = Shared(State())
+
+    private struct State {
+        var gateway: Gateway?
+        /// When clients were accepted, by the clock of the membership.
+        var readyAt: Int64?
+        var isAsked = false
+        var failure: StoreError?
+        var wake: (@Sendable () -> Void)?
+    }
+
+    init(
+        _ membership: Membership, _ configuration: PawlConfiguration, logger: Logger,
+        requestStop: @escaping @Sendable () -> Void
+    ) {
+        (self.membership, self.configuration) = (membership, configuration)
+        (self.logger, self.requestStop) = (logger, requestStop)
+        group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
+        gate = ActGate { membership.isFresh }
+    }
+
+    // MARK: Taking part
+
+    /// Begins to follow what becomes of this gateway.
+    func begin() {
+        var watch = Membership.Watch()
+        watch.changed = { [self] in wake() }
+        watch.fresh = { [gate] in gate.open() }
+        watch.asked = { [self] in asked() }
+        watch.ended = { [self] in ended($0) }
+        membership.follow(watch)
+    }
+
+    /// Waits until the shards are this gateway's.
+    ///
+    /// - Parameter announce: called once, with the name of the gateway that serves.
+    /// - Returns: false if the process is to stop.
+    /// - Throws: ``StoreError`` if this gateway cannot take part.
+    func waitForShards(_ announce: (String) -> Void) async throws -> Bool {
+        let (events, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        state.withLock { $0.wake = { continuation.yield() } }
+        continuation.yield()
+        var isAnnounced = false
+        for await _ in events.cancelOnGracefulShutdown() {
+            let (isAsked, failure) = state.withLock { ($0.isAsked, $0.failure) }
+            if let failure { throw failure }
+            if isAsked { return false }
+            if membership.isOwner { return true }
+            if !isAnnounced, let name = membership.runningOwner {
+                isAnnounced = true
+                announce(name)
+            }
+        }
+        return false
+    }
+
+    private func wake() { state.withLock { $0.wake }?() }
+
+    /// This gateway serves from now on.
+    func serve(_ gateway: Gateway) {
+        state.withLock { $0.gateway = gateway }
+        membership.count { gateway.server.connectionCount }
+    }
+
+    /// Clients are accepted.
+    func isReady() { state.withLock { $0.readyAt = Membership.now() } }
+
+    /// Before the connections end: others see that this gateway drains, and a closed gate holds no connection open.
+    func endServing() {
+        membership.drain()
+        gate.end()
+    }
+
+    private func asked() {
+        logger.notice("an operator has asked this gateway to drain: it hands over and ends")
+        let gateway = state.withLock { state in
+            state.isAsked = true
+            return state.gateway
+        }
+        guard let gateway else { return wake() }
+        try? gateway.commit([gateway.audit("gateways.drain", membership.name)])
+        requestStop()
+    }
+
+    private func ended(_ ending: Membership.Ending) {
+        switch ending {
+        case .takenOver: Self.endTaken(logger)
+        case .failed(let error):
+            logger.critical("\(error.message) This gateway ends.")
+            let isServing = state.withLock { state in
+                state.failure = error
+                return state.gateway != nil
+            }
+            if isServing { requestStop() } else { wake() }
+        }
+    }
+
+    /// Ends a process whose shards another gateway has: at once, so that nothing more is shown on what it knew.
+    static func endTaken(_ logger: Logger) {
+        logger.critical(
+            "Another gateway has taken over the database of the store. This process ends, and may be started again.")
+        exit(ExitStatus.takenOver)
+    }
+
+    // MARK: Answers
+
+    var gateway: Gateway? { state.withLock { $0.gateway } }
+
+    /// Why this gateway is not ready, as far as the database is concerned; nil if it is.
+    var unreadiness: String? {
+        guard gateway != nil else { return situation }
+        guard !membership.isFresh else { return nil }
+        return "not fresh: the database has not answered for \((membership.beatAge ?? 0) / 1000) s"
+    }
+
+    /// What this gateway does while it does not serve.
+    private var situation: String { "standing by: \(membership.serving ?? "nobody") serves" }
+
+    private struct Report: Codable {
+        var gateway: String
+        var standsBy = true
+        /// The name of the gateway that serves, if one does.
+        var serving: String?
+    }
+
+    /// Performs a command, by the gateway if this process serves.
+    func perform(_ words: [String]) async -> AdminAnswer {
+        if let gateway { return await AdminGrammar.perform(words, on: gateway) }
+        return await AdminGrammar.perform(words) { command in
+            switch command {
+            case let command as any ClusterCommand: return try await command.answer(self.membership)
+            case let command as Version: return try command.answer()
+            case is Drain:
+                self.state.withLock { $0.isAsked = true }
+                self.wake()
+                return try .done("This gateway stands by, and ends.", json: command.common.json)
+            case is Status:
+                let serving = self.membership.serving
+                if command.common.json {
+                    return try .json(Report(gateway: self.membership.name, serving: serving))
+                }
+                return .text("This gateway stands by: \(serving ?? "nobody") serves. All of them: pawl gateways")
+            default:
+                throw AdminFailure(
+                    .standingBy,
+                    "This gateway stands by: \(self.membership.serving ?? "nobody") serves. Use the control socket of that "
+                        + "one. What each gateway does: pawl gateways.")
+            }
+        }
+    }
+
+    /// The page of metrics.
+    func metrics() async -> String {
+        if let gateway { return await MetricsPage.text(gateway) }
+        var page = MetricsPage()
+        page.addGateways(self)
+        return page.text
+    }
+
+    /// How long a takeover lasted, from the last beat of the gateway before until clients were accepted, in seconds; nil if
+    /// there was none.
+    var takeoverSeconds: Int? {
+        guard let how = membership.takenHow, how.from != nil, let ready = state.withLock({ $0.readyAt }) else {
+            return nil
+        }
+        return Int(max(ready - how.since, 0) / 1000)
+    }
+}
