@@ -124,7 +124,7 @@ final class Link: Sendable {
     }
 
     private func open(
-        _ state: inout State, connectTimeout: Int = connectTimeout, checkTimeout: Int = statementTimeout
+        _ state: inout State, connectTimeout: Int = Link.connectTimeout, checkTimeout: Int = Link.statementTimeout
     ) throws(StoreError) -> Connection {
         if let connection = state.connection, connection.isOpen { return connection }
         state.connection = nil

@@ -9,6 +9,7 @@
 
 import Foundation
 import Ownership
+package import StoreBase
 package import StorePort
 import Synchronization
 
@@ -55,6 +56,7 @@ package final class Membership: @unchecked Sendable {
     /// Until when this gateway is fresh, by ``now()``; read at each act.
     private let freshUntil = Atomic<Int64>(.min)
     private let condition = NSCondition()
+    private let stop = Stop()
 
     private var machine: Machine
     private var inbox: [Machine.Event] = []
@@ -73,7 +75,6 @@ package final class Membership: @unchecked Sendable {
     private var heldRelease: (operation: Operation, mark: ShardMark)?
     private var isLeaving = false
     private var leaveBy: Int64 = .max
-    private var isStopped = false
     private var ending: Ending?
     /// Whether ``Watch/ended`` is still to be called.
     private var isEndingUntold = false
@@ -125,7 +126,25 @@ package final class Membership: @unchecked Sendable {
         machine = Machine(GatewayID(row: joining.gateway), shards: 1, placement: .kept)
         try statements.join(name: self.name, program: program)
         joining.witness.start()
-        Thread.detachNewThread { [self] in run() }
+        let (thread, stop) = (Running(self), stop)
+        Thread.detachNewThread {
+            thread.run()
+            stop.confirm()
+        }
+    }
+
+    /// What the thread holds until it has ended: the directory's lock is released with the last reference to the membership,
+    /// and that is to be its user's.
+    private final class Running: @unchecked Sendable {
+        // `@unchecked`: one thread uses it.
+        private var membership: Membership?
+
+        init(_ membership: Membership) { self.membership = membership }
+
+        func run() {
+            membership?.run()
+            membership = nil
+        }
     }
 
     // MARK: Questions
@@ -240,15 +259,13 @@ package final class Membership: @unchecked Sendable {
     /// some seconds at most: the database may be away.
     package func leave() {
         condition.withLock {
-            if !isLeaving {
-                isLeaving = true
-                leaveBy = Self.now() + Int64(Stop.limit * 1000)
-                inbox.append(.drain)
-                condition.broadcast()
-            }
-            let end = Date(timeIntervalSinceNow: Stop.limit)
-            while !isStopped { guard condition.wait(until: end) else { return } }
+            guard !isLeaving else { return }
+            isLeaving = true
+            leaveBy = Self.now() + Int64(Stop.limit * 1000)
+            inbox.append(.drain)
+            condition.broadcast()
         }
+        stop.request()
     }
 
     /// Ends the beat as if this process were stopped. For tests.
@@ -257,8 +274,8 @@ package final class Membership: @unchecked Sendable {
             isLeaving = true
             leaveBy = .min
             condition.broadcast()
-            while !isStopped { condition.wait() }
         }
+        stop.request()
     }
 
     private func give(_ event: Machine.Event) {
@@ -281,7 +298,7 @@ package final class Membership: @unchecked Sendable {
                 if let owned { return .success(owned) }
                 if let name = otherOwner { return .failure(.otherGateway(name)) }
                 if let silence, Self.now() - silence.since > Self.patience { return .failure(silence.error) }
-                condition.wait(until: Date(timeIntervalSinceNow: 1))
+                _ = condition.wait(until: Date(timeIntervalSinceNow: 1))
             }
         }
         return try result.get()
@@ -319,10 +336,10 @@ package final class Membership: @unchecked Sendable {
         while true {
             let (actions, isOver): ([Machine.Action], Bool) = condition.withLock {
                 if inbox.isEmpty, !isLeaving {
-                    condition.wait(until: Date(timeIntervalSinceNow: Double(Self.tick) / 1000))
+                    _ = condition.wait(until: Date(timeIntervalSinceNow: Double(Self.tick) / 1000))
                 } else if inbox.isEmpty {
                     // A release that waits for an answer is not asked for more often.
-                    condition.wait(until: Date(timeIntervalSinceNow: 0.01))
+                    _ = condition.wait(until: Date(timeIntervalSinceNow: 0.01))
                 }
                 var actions: [Machine.Action] = []
                 let now = Self.now()
@@ -344,10 +361,6 @@ package final class Membership: @unchecked Sendable {
         if condition.withLock({ leaveBy != .min }) { statements.leave() }
         joining.control.close()
         joining.witness.end()
-        condition.withLock {
-            isStopped = true
-            condition.broadcast()
-        }
     }
 
     /// Gives an event to the machine. The condition is locked.

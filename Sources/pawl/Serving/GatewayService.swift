@@ -45,7 +45,8 @@ struct GatewayService: Service {
             await standby.metrics()
         } readiness: {
             if let reason = standby.unreadiness { return reason }
-            return if let gateway = standby.gateway { await Self.unreadiness(gateway, standby.configuration) } else { nil }
+            guard let gateway = standby.gateway else { return nil }
+            return await Self.unreadiness(gateway, standby.configuration)
         }
         do {
             let isOwner = try await standby.waitForShards { name in
@@ -63,10 +64,7 @@ struct GatewayService: Service {
             do { assembled = try assemble() } catch { throw Failure(cause: error) }
             for notice in assembled.notices { announce(notice) }
             standby.serve(assembled.gateway)
-            let from = standby.membership.takenHow?.from
-            try assembled.gateway.commit([
-                assembled.gateway.audit("gateways.serve", from.map { "taken over from \($0)" } ?? "")
-            ])
+            try assembled.gateway.commit([.audit(standby.auditRow)])
             try await serve(assembled, (standby, desk))
         } catch {
             await desk.close()

@@ -83,6 +83,14 @@ final class Standby: Sendable {
         membership.count { gateway.server.connectionCount }
     }
 
+    /// The line of the audit log that says which gateway the following ones are of.
+    var auditRow: AuditRow {
+        let from = membership.takenHow?.from.map { ", taken over from \($0)" } ?? ""
+        return AuditRow(
+            at: SystemClock.now().wall, actor: "pawl", action: "gateways.serve",
+            detail: "\(membership.name) (\(Gateways.hex(membership.id)))" + from)
+    }
+
     /// Clients are accepted.
     func isReady() { state.withLock { $0.readyAt = Membership.now() } }
 
