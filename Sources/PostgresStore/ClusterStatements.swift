@@ -124,7 +124,8 @@ struct ClusterStatements: Sendable {
                     owner: rows.number(row, 2), epoch: rows.number(row, 3), commits: rows.number(row, 4))
             }
         }
-        guard let owner = reading.shards.first?.owner, owner >= 0, reading.shards.allSatisfy({ $0.owner == owner }) else {
+        guard let owner = reading.shards.first?.owner, owner >= 0, reading.shards.allSatisfy({ $0.owner == owner })
+        else {
             throw .unreadableRow("shard")
         }
         return reading

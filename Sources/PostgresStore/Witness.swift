@@ -165,7 +165,9 @@ final class Witness: Sendable {
         // Before the read: the database may know more by then.
         let known = knowledge
         guard known != Knowledge() else { return }
-        if let found = try Self.read(connection, gateway: known.gateway, within: timeout), Self.isOlder(found, than: known) {
+        if let found = try Self.read(connection, gateway: known.gateway, within: timeout),
+            Self.isOlder(found, than: known)
+        {
             throw .olderDatabase(path)
         }
     }

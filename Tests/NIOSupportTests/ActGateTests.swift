@@ -95,7 +95,9 @@ import Testing
 
         init(_ seen: Seen) { self.seen = seen }
 
-        func channelRead(context: ChannelHandlerContext, data: NIOAny) { seen.add(String(buffer: unwrapInboundIn(data))) }
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            seen.add(String(buffer: unwrapInboundIn(data)))
+        }
     }
 
     @Test func aClosedGateHoldsBothDirections() async throws {

@@ -54,7 +54,9 @@ struct GatewaysTests {
         let store = try PostgresStore(first, StoreLimits())
         let others = try ["two", "three"].map { try Self.join(database, Self.place(like: place), $0) }
         for other in others {
-            try eventually("it sees the first one's beat") { other.runningOwner == "one" && other.gateways().count == 3 }
+            try eventually("it sees the first one's beat") {
+                other.runningOwner == "one" && other.gateways().count == 3
+            }
             #expect(
                 Self.states(other) == ["one": .serving, "two": .standingBy, "three": .standingBy] && !other.isOwner)
             #expect(other.shardEntries().allSatisfy { $0.name == "one" && $0.epoch == 1 })
