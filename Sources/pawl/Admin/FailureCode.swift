@@ -110,7 +110,7 @@ extension FailureCode {
         case .noDevices: "pawl devices list"
         case .noQueueFile, .noStore: "--data DIR"
         case .noSuchState: "--state pending"
-        case .standingBy, .noSuchGateway, .gatewayRuns, .noStandby: "pawl gateways"
+        case .standingBy, .noSuchGateway, .gatewayRuns, .noStandby: "pawl gateways list"
         case .configurationRefused: "pawl config keys"
         case .keysChanged, .keysKnown, .noNewKeys, .noKeys, .noOwnDevice: "pawl sidecar status"
         default: nil

@@ -41,7 +41,7 @@ struct GatewayService: Service {
     /// Stands by, and serves when the shards are its own.
     private func run(_ standby: Standby, _ assemble: @Sendable () throws -> Assembly.Assembled) async throws {
         standby.begin()
-        let desk = try await Desk.open(standby.configuration, standby.group, standby.logger, AdminService(standby)) {
+        let ports = try await ControlPorts.open(standby.configuration, standby.group, standby.logger, AdminService(standby)) {
             await standby.metrics()
         } readiness: {
             if let reason = standby.unreadiness { return reason }
@@ -56,7 +56,7 @@ struct GatewayService: Service {
             }
             guard isOwner else {
                 manager?.notify(.stopping)
-                await desk.close()
+                await ports.close()
                 standby.membership.leave()
                 return try await standby.group.shutdownGracefully()
             }
@@ -65,24 +65,24 @@ struct GatewayService: Service {
             for notice in assembled.notices { announce(notice) }
             standby.serve(assembled.gateway)
             try assembled.gateway.commit([.audit(standby.auditRow)])
-            try await serve(assembled, (standby, desk))
+            try await serve(assembled, (standby, ports))
         } catch {
-            await desk.close()
+            await ports.close()
             standby.membership.leave()
             throw error
         }
     }
 
-    private func serve(_ assembled: Assembly.Assembled, _ opened: (standby: Standby, desk: Desk)?) async throws {
+    private func serve(_ assembled: Assembly.Assembled, _ opened: (standby: Standby, ports: ControlPorts)?) async throws {
         let gateway = assembled.gateway
         let addresses = try await gateway.server.start()
-        let desk: Desk
+        let ports: ControlPorts
         if let opened {
-            desk = opened.desk
+            ports = opened.ports
             opened.standby.isReady()
         } else {
             let configuration = assembled.configuration
-            desk = try await Desk.open(configuration, assembled.group, gateway.logger, AdminService(gateway)) {
+            ports = try await ControlPorts.open(configuration, assembled.group, gateway.logger, AdminService(gateway)) {
                 await MetricsPage.text(gateway)
             } readiness: {
                 await Self.unreadiness(gateway, configuration)
@@ -104,7 +104,7 @@ struct GatewayService: Service {
         gateway.front.dismiss()
         await gateway.server.stop()
         await gateway.front.close()
-        await desk.close()
+        await ports.close()
         gateway.front.record(gateway.tables.tally.rows(at: SystemClock.now().wall))
         try? await gateway.front.drain()
         await gateway.front.stop()
@@ -133,7 +133,7 @@ struct GatewayService: Service {
 }
 
 /// What operators and monitoring connect to.
-private struct Desk: Sendable {
+private struct ControlPorts: Sendable {
     private let admin: AdminServer
     private let metrics: MetricsServer?
 
@@ -142,17 +142,17 @@ private struct Desk: Sendable {
         _ configuration: PawlConfiguration, _ group: MultiThreadedEventLoopGroup, _ logger: Logger,
         _ service: AdminService, page: @escaping @Sendable () async -> String,
         readiness: @escaping @Sendable () async -> String?
-    ) async throws -> Desk {
+    ) async throws -> ControlPorts {
         let admin = try await AdminServer.start(path: configuration.admin.socket, group: group, service: service)
-        guard let address = configuration.metrics.listen else { return Desk(admin: admin, metrics: nil) }
+        guard let address = configuration.metrics.listen else { return ControlPorts(admin: admin, metrics: nil) }
         do {
             let metrics = try await MetricsServer.start(
                 host: address.host, port: address.port, group: group, page: page, readiness: readiness)
-            return Desk(admin: admin, metrics: metrics)
+            return ControlPorts(admin: admin, metrics: metrics)
         } catch {
             // The gateway runs without metrics, so that a second one on the same machine needs no configuration file.
             logger.warning("no metrics: cannot listen on \(address): \(ErrorWords.text(error)). Set metrics.listen.")
-            return Desk(admin: admin, metrics: nil)
+            return ControlPorts(admin: admin, metrics: nil)
         }
     }
 
