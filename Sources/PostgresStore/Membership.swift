@@ -436,7 +436,12 @@ package final class Membership: @unchecked Sendable {
                 return .view(operation, reading.view(ignoringRollback: joining.acceptsRollback))
             }
         case .failure(let failure):
-            if case .own(let error) = failure { end(.failed(error)) }
+            switch failure {
+            case .own(let error): end(.failed(error))
+            // The store was moved elsewhere.
+            case .refused(.noTable, _), .refused(.noSchema, _): end(.failed(StoreError(failure)))
+            case .refused, .lost, .unreachable: break
+            }
             condition.withLock {
                 silence = (StoreError(failure), silence?.since ?? sent)
                 condition.broadcast()

@@ -41,12 +41,15 @@ struct GatewayService: Service {
     /// Stands by, and serves when the shards are its own.
     private func run(_ standby: Standby, _ assemble: @Sendable () throws -> Assembly.Assembled) async throws {
         standby.begin()
-        let ports = try await ControlPorts.open(standby.configuration, standby.group, standby.logger, AdminService(standby)) {
+        let configuration = standby.configuration
+        let ports = try await ControlPorts.open(
+            configuration, standby.group, standby.logger, AdminService(standby)
+        ) {
             await standby.metrics()
         } readiness: {
             if let reason = standby.unreadiness { return reason }
             guard let gateway = standby.gateway else { return nil }
-            return await Self.unreadiness(gateway, standby.configuration)
+            return await Self.unreadiness(gateway, configuration)
         }
         do {
             let isOwner = try await standby.waitForShards { name in
@@ -73,7 +76,8 @@ struct GatewayService: Service {
         }
     }
 
-    private func serve(_ assembled: Assembly.Assembled, _ opened: (standby: Standby, ports: ControlPorts)?) async throws {
+    private func serve(_ assembled: Assembly.Assembled, _ opened: (standby: Standby, ports: ControlPorts)?) async throws
+    {
         let gateway = assembled.gateway
         let addresses = try await gateway.server.start()
         let ports: ControlPorts
