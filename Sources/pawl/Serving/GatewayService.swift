@@ -34,7 +34,11 @@ struct GatewayService: Service {
     func run() async throws {
         switch start {
         case .assembled(let assembled): try await serve(assembled, nil)
-        case .standby(let standby, let assemble): try await run(standby, assemble)
+        case .standby(let standby, let assemble):
+            do { try await run(standby, assemble) } catch {
+                standby.membership.leave()
+                throw error
+            }
         }
     }
 
@@ -71,7 +75,6 @@ struct GatewayService: Service {
             try await serve(assembled, (standby, ports))
         } catch {
             await ports.close()
-            standby.membership.leave()
             throw error
         }
     }

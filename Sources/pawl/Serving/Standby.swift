@@ -137,7 +137,9 @@ final class Standby: Sendable {
 
     /// Why this gateway is not ready, as far as the database is concerned; nil if it is.
     var unreadiness: String? {
-        guard gateway != nil else { return situation }
+        let (isAssembled, isListening) = state.withLock { ($0.gateway != nil, $0.readyAt != nil) }
+        guard isAssembled else { return situation }
+        guard isListening else { return "taking over: the store is loaded, and no clients are accepted yet" }
         guard !membership.isFresh else { return nil }
         return "not fresh: the database has not answered for \((membership.beatAge ?? 0) / 1000) s"
     }
