@@ -114,7 +114,7 @@ package final class HTTPServer: ChatServer {
             state.connections[ObjectIdentifier(channel)] = channel
             return nil
         }
-        try channel.pipeline.syncOperations.addGate(options.gate)
+        try channel.pipeline.syncOperations.addGate(options.gate, dropsAtClose: false)
         services.environment.tally.add(refusal == nil ? .connectionsAccepted : .connectionsRefused)
         if let refusal, !state.withLock({ $0.takes(refused: channel) }) { return try refuse(channel, refusal, tls) }
         channel.closeFuture.whenComplete { _ in

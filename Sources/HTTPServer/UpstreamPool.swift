@@ -74,7 +74,7 @@ final class UpstreamPool: @unchecked Sendable {
             )
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addGate(options.gate)
+                    try channel.pipeline.syncOperations.addGate(options.gate, dropsAtClose: true)
                     if let tls = options.tls {
                         try channel.pipeline.syncOperations.addHandler(
                             try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))

@@ -123,7 +123,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addGate(options.gate)
+                    try channel.pipeline.syncOperations.addGate(options.gate, dropsAtClose: true)
                     if let tls = options.tls {
                         try channel.pipeline.syncOperations.addHandler(
                             try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))

@@ -88,7 +88,7 @@ package final class IRCServer: ChatServer {
             state.outputs[key] = output
             return (output.output, nil)
         }
-        try channel.pipeline.syncOperations.addGate(services.downstream().gate)
+        try channel.pipeline.syncOperations.addGate(services.downstream().gate, dropsAtClose: false)
         let tls = listener.usesTLS ? services.downstream().tlsHandler() : nil
         guard let output else {
             if let tls { try channel.pipeline.syncOperations.addHandler(tls) }

@@ -55,8 +55,11 @@ package final class ActGate: Sendable {
 
 extension ChannelPipeline.SynchronousOperations {
     /// Adds the handler of a gate, if there is one. It is the first handler, next to the socket.
-    package func addGate(_ gate: ActGate?) throws {
-        if let gate { try addHandler(ActGateHandler(gate), position: .first) }
+    ///
+    /// - Parameter dropsAtClose: whether a close drops what is held, as to a backend: what a request that was given up has
+    ///   not sent yet must not be sent later. Otherwise a close waits, so that a client gets what was written before.
+    package func addGate(_ gate: ActGate?, dropsAtClose: Bool) throws {
+        if let gate { try addHandler(ActGateHandler(gate, dropsAtClose: dropsAtClose), position: .first) }
     }
 }
 
@@ -80,13 +83,14 @@ private final class ActGateHandler: ChannelDuplexHandler {
     }
 
     private let gate: ActGate
+    private let dropsAtClose: Bool
     /// In their order. What a connection holds is bounded by what its peers had sent before: nothing more is read.
     private var outputs: [Output] = []
     private var inputs: [Input] = []
     private var isReadHeld = false
     private var isWaiting = false
 
-    init(_ gate: ActGate) { self.gate = gate }
+    init(_ gate: ActGate, dropsAtClose: Bool) { (self.gate, self.dropsAtClose) = (gate, dropsAtClose) }
 
     // MARK: Input
 
@@ -136,7 +140,7 @@ private final class ActGateHandler: ChannelDuplexHandler {
 
     func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
         // A connection is closed at once if nothing has to be sent before.
-        guard !outputs.isEmpty, !gate.isEnded else {
+        guard !outputs.isEmpty, !gate.isEnded, mode == .output || !dropsAtClose else {
             drop()
             return context.close(mode: mode, promise: promise)
         }

@@ -52,7 +52,7 @@ import Testing
         let accepted: any Channel
         let client: any Channel
 
-        init() async throws {
+        init(dropsAtClose: Bool = false) async throws {
             let switched = switched
             let gate = ActGate { switched.isOpen.load(ordering: .sequentiallyConsistent) }
             self.gate = gate
@@ -62,7 +62,7 @@ import Testing
                 .childChannelOption(.autoRead, value: false)
                 .childChannelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addGate(gate)
+                        try channel.pipeline.syncOperations.addGate(gate, dropsAtClose: dropsAtClose)
                         try channel.pipeline.syncOperations.addHandler(Echo(seen))
                         promise.succeed(channel)
                     }
@@ -135,6 +135,20 @@ import Testing
         pair.gate.open()
         try await closed.get()
         try await eventuallyAsync("the last line") { pair.answers.text == "last" }
+        try await pair.close()
+    }
+
+    /// A request that was given up is not sent later.
+    @Test func aCloseDropsWhatIsHeldForABackend() async throws {
+        let pair = try await Pair(dropsAtClose: true)
+        pair.set(false)
+        let written = pair.accepted.writeAndFlush(ByteBuffer(string: "request"))
+        try await pair.accepted.close().get()
+        await #expect(throws: (any Error).self) { try await written.get() }
+        pair.set(true)
+        pair.gate.open()
+        try await pair.client.closeFuture.get()
+        #expect(pair.answers.text.isEmpty)
         try await pair.close()
     }
 
