@@ -83,12 +83,7 @@ struct ClusterStatements: Sendable {
         let sql = """
             WITH raised AS (UPDATE pawl.gateway SET beat = beat + 1, draining = $2::int8, connections = $3::int8
                 WHERE id = $1::int8 RETURNING id)
-            SELECT 0::int8, c.generation, c.rolled_back, (SELECT count(*)::int8 FROM raised), 0::int8, 0::int8,
-                ''::bytea, ''::bytea FROM pawl.cluster AS c WHERE c.id = 1
-            UNION ALL SELECT 1::int8, g.id, g.beat, g.draining, g.asked, g.connections, g.name, g.program
-                FROM pawl.gateway AS g
-            UNION ALL SELECT 2::int8, s.id, s.owner, s.epoch, s.commits, 0::int8, ''::bytea, ''::bytea
-                FROM pawl.shard AS s
+            \(Self.allRows)
             """
         let parameters: [Parameter] = [.number(gateway), .number(isDraining ? 1 : 0), .number(Int64(connections))]
         let gateway = gateway
@@ -96,6 +91,22 @@ struct ClusterStatements: Sendable {
             sql, parameters, timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout
         ) { rows throws(StoreError) in try Self.reading(rows, by: gateway, isDraining: isDraining) }
     }
+
+    /// Reads the same rows without a beat, for a command that has no gateway.
+    func read() throws(StoreError) -> ClusterReading {
+        try control.read("WITH raised AS (SELECT 1)\n\(Self.allRows)") { rows throws(StoreError) in
+            try Self.reading(rows, by: 0, isDraining: false)
+        }
+    }
+
+    private static let allRows = """
+        SELECT 0::int8, c.generation, c.rolled_back, (SELECT count(*)::int8 FROM raised), 0::int8, 0::int8,
+            ''::bytea, ''::bytea FROM pawl.cluster AS c WHERE c.id = 1
+        UNION ALL SELECT 1::int8, g.id, g.beat, g.draining, g.asked, g.connections, g.name, g.program
+            FROM pawl.gateway AS g
+        UNION ALL SELECT 2::int8, s.id, s.owner, s.epoch, s.commits, 0::int8, ''::bytea, ''::bytea
+            FROM pawl.shard AS s
+        """
 
     private static func reading(
         _ rows: Rows, by gateway: Int64, isDraining: Bool

@@ -14,7 +14,7 @@ package import StorePort
 import Synchronization
 
 /// A gateway that has joined a database.
-package final class Membership: @unchecked Sendable {
+package final class Membership: GatewayTable, @unchecked Sendable {
     // `@unchecked`: the condition guards all variables.
 
     typealias Machine = OwnershipMachine<Never, Never>
@@ -172,38 +172,16 @@ package final class Membership: @unchecked Sendable {
             guard let reading else { return [] }
             let now = Self.now()
             let neighbours = Dictionary(machine.neighbours.map { ($0.member.id.row, $0) }) { $1 }
-            return reading.gateways.map { row in
-                let isSelf = row.id == joining.gateway
-                let neighbour = neighbours[row.id]
-                let state: GatewayEntry.State =
-                    if !isSelf, neighbour?.isSuspect == true {
-                        .silent
-                    } else if row.isDraining || row.isAsked {
-                        .draining
-                    } else {
-                        reading.owner == row.id ? .serving : .standingBy
-                    }
-                return GatewayEntry(
-                    id: UInt64(bitPattern: row.id), name: row.name, state: state, isSelf: isSelf,
-                    unchangedReads: isSelf ? 0 : neighbour?.unchangedReads ?? 0,
-                    beatAge: now - ((isSelf ? readAt : neighbour?.since) ?? now),
-                    shards: reading.owner == row.id ? Schema.shards : 0, program: row.program,
-                    connections: Int(clamping: row.connections))
-            }.sorted { ($0.name, $0.id) < ($1.name, $1.id) }
+            return reading.entries(own: joining.gateway) { id in
+                if id == joining.gateway { return (0, now - (readAt ?? now)) }
+                let neighbour = neighbours[id]
+                return (neighbour?.unchangedReads ?? 0, now - (neighbour?.since ?? now))
+            }
         }
     }
 
     /// The rows of the shards in the last reading.
-    package func shardEntries() -> [ShardRowEntry] {
-        condition.withLock {
-            guard let reading else { return [] }
-            return reading.shards.enumerated().map { number, row in
-                ShardRowEntry(
-                    shard: number, owner: row.owner == 0 ? nil : UInt64(bitPattern: row.owner),
-                    name: reading.gateway(row.owner)?.name, epoch: UInt64(bitPattern: row.epoch), commits: row.commits)
-            }
-        }
-    }
+    package func shardEntries() -> [ShardRowEntry] { condition.withLock { reading?.shardEntries ?? [] } }
 
     private func isSilent(_ gateway: Int64) -> Bool {
         gateway != joining.gateway
@@ -231,9 +209,7 @@ package final class Membership: @unchecked Sendable {
     /// Asks a gateway to drain.
     ///
     /// - Returns: whether it has a row.
-    package func ask(_ id: UInt64) throws(StoreError) -> Bool {
-        try Self.value(statements.ask(Int64(bitPattern: id)))
-    }
+    package func ask(_ id: UInt64) throws(StoreError) -> Bool { try statements.ask(Int64(bitPattern: id)).known() }
 
     /// Removes the row of a gateway whose beat does not rise.
     ///
@@ -242,14 +218,7 @@ package final class Membership: @unchecked Sendable {
         let row = Int64(bitPattern: id)
         let beat: Int64? = condition.withLock { isSilent(row) ? reading?.gateway(row)?.beat : nil }
         guard let beat else { return nil }
-        return try Self.value(statements.remove(row, beat: beat))
-    }
-
-    private static func value<Value>(_ result: Result<Value, StatementFailure>) throws(StoreError) -> Value {
-        switch result {
-        case .success(let value): return value
-        case .failure(let failure): throw StoreError(failure)
-        }
+        return try statements.remove(row, beat: beat).known()
     }
 
     /// Begins to hand the shards over: others see that this gateway drains. They stay its own until ``leave()``.
@@ -550,36 +519,4 @@ extension ClusterReading {
             shards: [ShardRow(owner: owner.map { GatewayID(row: $0) }, mark: mark)], version: 0, isWhole: true,
             generation: UInt64(bitPattern: generation), isRolledBack: isRolledBack && !ignoringRollback)
     }
-}
-
-/// A gateway of the database, as another one sees it.
-package struct GatewayEntry: Sendable {
-    package enum State: String, Sendable, CaseIterable {
-        case serving
-        case standingBy = "standing-by"
-        case draining
-        /// Its beat does not change.
-        case silent
-    }
-
-    package var id: UInt64
-    package var name: String
-    package var state: State
-    package var isSelf: Bool
-    /// Successful reads since its beat has changed.
-    package var unchangedReads: Int
-    /// The time since then, in milliseconds of the reader's clock.
-    package var beatAge: Int64
-    package var shards: Int
-    package var program: String
-    package var connections: Int
-}
-
-/// The row of a shard, for operators.
-package struct ShardRowEntry: Sendable {
-    package var shard: Int
-    package var owner: UInt64?
-    package var name: String?
-    package var epoch: UInt64
-    package var commits: Int64
 }

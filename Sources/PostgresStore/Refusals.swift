@@ -56,6 +56,10 @@ extension StoreError {
             """)
     }
 
+    static func noGateways() -> StoreError {
+        .missing("The database holds no store, or that of an earlier version, which has no list of gateways.")
+    }
+
     static func otherFormat(_ format: Int64, shards: Int64) -> StoreError {
         .tooNew(found: Int(clamping: max(format, shards)), known: Schema.format)
     }

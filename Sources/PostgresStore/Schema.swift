@@ -9,6 +9,8 @@
 enum Schema {
     /// The number of the tables' version. A program refuses a database with a higher one.
     static let version = 2
+    /// The first version whose rows of gateways have names and states for operators.
+    static let versionWithGateways = 2
     /// Of the division into shards and ids; another one is another kind of database.
     static let format = 1
     static let shards = 256

@@ -7,10 +7,24 @@ import StorePort
 
 /// A command about the gateways of a database.
 protocol ClusterCommand: AdminCommand {
-    func answer(_ membership: Membership) async throws -> AdminAnswer
+    /// The URI of the database, if no gateway is asked.
+    var database: String? { get }
+    func answer(_ table: any GatewayTable) async throws -> AdminAnswer
 }
 
 extension ClusterCommand {
+    /// In a shell: asks a gateway, or reads the database.
+    func run() async throws {
+        guard let database else {
+            return try await AdminClient(common).perform(Array(CommandLine.arguments.dropFirst()))
+        }
+        do {
+            print(try await answer(GatewayObserver(StoreAddress(database))).out)
+        } catch {
+            throw Failures.write(error)
+        }
+    }
+
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         guard let standby = gateway.standby else {
             throw AdminFailure(
@@ -42,8 +56,8 @@ struct Gateways: AsyncParsableCommand {
     /// Finds a gateway by its id or its name.
     ///
     /// - Throws: ``AdminFailure`` if there is none, or more than one.
-    static func gateway(_ text: String, of membership: Membership) throws -> GatewayEntry {
-        let entries = membership.gateways()
+    static func gateway(_ text: String, of table: any GatewayTable) throws -> GatewayEntry {
+        let entries = table.gateways()
         if let entry = entries.first(where: { hex($0.id) == text }) { return entry }
         let named = entries.filter { $0.name == text }
         guard let entry = named.first else {
@@ -68,6 +82,7 @@ struct Gateways: AsyncParsableCommand {
                 One serves, the others stand by. A gateway is silent if its beat has not changed in five readings of this \
                 one; no clock of another machine is read.
                 """)
+        @Option(help: "The URI of the database, if no gateway is to be asked. It takes 3 s.") var database: String?
         @OptionGroup var common: CommonOptions
 
         struct Row: Codable {
@@ -95,8 +110,8 @@ struct Gateways: AsyncParsableCommand {
             var gateways: [Row]
         }
 
-        func answer(_ membership: Membership) async throws -> AdminAnswer {
-            let entries = membership.gateways()
+        func answer(_ table: any GatewayTable) async throws -> AdminAnswer {
+            let entries = table.gateways()
             guard !common.json else {
                 return try .json(
                     Report(
@@ -131,23 +146,24 @@ struct Gateways: AsyncParsableCommand {
                 """)
         @Argument(help: "The name or the id of the gateway.") var gateway: String
         @Flag(help: "Also if no other gateway stands by, so that nobody serves.") var yes = false
+        @Option(help: "The URI of the database, if no gateway is to be asked. It takes 3 s.") var database: String?
         @OptionGroup var common: CommonOptions
 
-        func answer(_ membership: Membership) async throws -> AdminAnswer {
-            let entry = try Gateways.gateway(gateway, of: membership)
+        func answer(_ table: any GatewayTable) async throws -> AdminAnswer {
+            let entry = try Gateways.gateway(gateway, of: table)
             guard entry.state != .silent else {
                 throw AdminFailure(
                     .noSuchGateway,
                     "\(entry.name) does not run: its beat has not changed. Remove its row: pawl gateways forget "
                         + "\(hex(entry.id))")
             }
-            let isCovered = membership.gateways().contains { $0.state == .standingBy && $0.id != entry.id }
+            let isCovered = table.gateways().contains { $0.state == .standingBy && $0.id != entry.id }
             guard entry.state != .serving || isCovered || yes else {
                 throw AdminFailure(
                     .noStandby,
                     "No other gateway stands by, so nobody would serve clients. Start another one first, or add --yes.")
             }
-            guard try membership.ask(entry.id) else {
+            guard try table.ask(entry.id) else {
                 throw AdminFailure(.noSuchGateway, "\(entry.name) has just left the database.")
             }
             return try .done("\(entry.name) drains: it hands over and ends.", json: common.json)
@@ -160,11 +176,12 @@ struct Gateways: AsyncParsableCommand {
             abstract: "Remove the row of a gateway that does not run. A running one ends if its row is removed.",
             discussion: "Rows of silent gateways are removed after two minutes by themselves.")
         @Argument(help: "The id of the gateway, as pawl gateways shows it.") var gateway: String
+        @Option(help: "The URI of the database, if no gateway is to be asked. It takes 3 s.") var database: String?
         @OptionGroup var common: CommonOptions
 
-        func answer(_ membership: Membership) async throws -> AdminAnswer {
-            let entry = try Gateways.gateway(gateway, of: membership)
-            guard let wasThere = try membership.forget(entry.id) else {
+        func answer(_ table: any GatewayTable) async throws -> AdminAnswer {
+            let entry = try Gateways.gateway(gateway, of: table)
+            guard let wasThere = try table.forget(entry.id) else {
                 throw AdminFailure(
                     .gatewayRuns, "\(entry.name) runs: its beat rises. To stop it: pawl gateways drain \(entry.name)")
             }
@@ -180,6 +197,7 @@ struct Shards: ClusterCommand {
     static let configuration = CommandConfiguration(
         abstract: "List the shards of the database, their owners, epochs and commits.",
         discussion: "For now one gateway owns all of them.")
+    @Option(help: "The URI of the database, if no gateway is to be asked. It takes 3 s.") var database: String?
     @OptionGroup var common: CommonOptions
 
     struct Row: Codable {
@@ -194,8 +212,8 @@ struct Shards: ClusterCommand {
         var shards: [Row]
     }
 
-    func answer(_ membership: Membership) async throws -> AdminAnswer {
-        let rows = membership.shardEntries().map {
+    func answer(_ table: any GatewayTable) async throws -> AdminAnswer {
+        let rows = table.shardEntries().map {
             Row(
                 shard: $0.shard, owner: $0.owner.map(Gateways.hex), name: $0.name, epoch: $0.epoch,
                 commits: $0.commits)
