@@ -144,7 +144,7 @@ private struct HangupService: Service {
     func run() async throws {
         await withGracefulShutdownHandler {
             for await _ in await UnixSignalsSequence(trapping: .sighup).cancelOnGracefulShutdown() {
-                guard let gateway = gateway() else { continue }
+                guard let gateway = self.gateway() else { continue }
                 manager?.notify(.reloading)
                 do {
                     _ = try gateway.reload(gateway.prepareReload())

@@ -7,6 +7,7 @@ import NIOPosix
 import NIOSupport
 import PawlConfiguration
 import PostgresStore
+import ServiceLifecycle
 import StorePort
 
 /// A process among the gateways of a database.
