@@ -158,6 +158,7 @@ enum Assembly {
     private static func openStore(_ configuration: PawlConfiguration, _ standby: Standby?) throws -> OpenedStore {
         let limits = StoreLimits(evidence: configuration.limits.evidenceRows)
         if let standby { return OpenedStore(try PostgresStore(standby.membership, limits)) }
+        precondition(configuration.store.url == nil, "a gateway joins its database first")
         let key = keySource(configuration.storageKey)
         return OpenedStore(try SQLiteStore.open(directory: configuration.data, key: key, limits: limits))
     }
