@@ -294,7 +294,14 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     /// Raises the epochs, after a commit of unknown outcome.
     func raise(in sharding: Sharding) throws(StoreError) -> Raised {
         condition.withLock { isInDoubt = true }
-        let raised = try Raised(over: joining.control, by: joining.gateway, in: sharding)
+        let raised: Raised
+        do throws(StoreError) {
+            raised = try Raised(over: joining.control, by: joining.gateway, in: sharding)
+        } catch {
+            // Then the next view says so.
+            if case .locked = error { condition.withLock { isInDoubt = false } }
+            throw error
+        }
         give(.settled(Self.store, raised.mark))
         return raised
     }
