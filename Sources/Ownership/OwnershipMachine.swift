@@ -81,7 +81,7 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     }
 
     private let id: GatewayID
-    private let placement: Placement
+    private let placement: ShardPlacement
     private var condition = Condition.running
     private var actions: [Action] = []
     private var nextNumber: UInt64 = 1
@@ -122,7 +122,7 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     /// - Parameters:
     ///   - shards: how many there are, at most 256.
     ///   - witness: that of the process before on this machine, if there was one.
-    package init(_ id: GatewayID, shards: Int, placement: Placement = .balanced, witness: Witness? = nil) {
+    package init(_ id: GatewayID, shards: Int, placement: ShardPlacement = .balanced, witness: Witness? = nil) {
         precondition((1...256).contains(shards) && (witness.map { $0.marks.count == shards } ?? true))
         (self.id, self.placement) = (id, placement)
         self.witness = witness ?? Witness(shards: shards)

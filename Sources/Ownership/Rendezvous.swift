@@ -6,7 +6,7 @@
 package import StorePort
 
 /// Which gateway should own a shard, if several could.
-package enum Placement: Sendable {
+package enum ShardPlacement: Sendable {
     /// That with the highest hash, so that each gateway has its part.
     case balanced
     /// That which owns it, until it drains or is suspected; then that with the highest hash. For gateways of which one serves

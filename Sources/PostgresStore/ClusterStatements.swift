@@ -85,7 +85,8 @@ struct ClusterStatements: Sendable {
                 WHERE id = $1::int8 RETURNING id)
             \(Self.allRows)
             """
-        let parameters: [Parameter] = [.number(gateway), .number(isDraining ? 1 : 0), .number(Int64(connections))]
+        let draining: Int64 = isDraining ? 1 : 0
+        let parameters: [Parameter] = [.number(gateway), .number(draining), .number(Int64(connections))]
         let gateway = gateway
         return control.exchange(
             sql, parameters, timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout

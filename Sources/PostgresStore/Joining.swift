@@ -1,6 +1,7 @@
 // How a gateway joins a database: checks first, then the tables if there are none. What it takes there, its machine decides.
 
 import Foundation
+import Ownership
 import SQLiteKit
 import StoreBase
 import StorePort

@@ -72,7 +72,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     /// Whether the outcome of a commit is unknown: views count for nothing until the epochs are raised.
     private var isInDoubt = false
     /// A release that waits for the end of the store.
-    private var heldRelease: (operation: Operation, mark: ShardMark)?
+    private var heldRelease: (operation: Ownership.Operation, mark: ShardMark)?
     private var isLeaving = false
     private var leaveBy: Int64 = .max
     private var ending: Ending?
@@ -395,7 +395,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         }
     }
 
-    private func beat(_ operation: Operation, _ isDraining: Bool) -> Machine.Event {
+    private func beat(_ operation: Ownership.Operation, _ isDraining: Bool) -> Machine.Event {
         let counted = condition.withLock { connections }
         let sent = Self.now()
         switch statements.beat(isDraining: isDraining, connections: counted()) {
@@ -426,7 +426,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         }
     }
 
-    private func take(_ operation: Operation, _ seen: UInt64, _ suspect: GatewayID?) -> Machine.Event {
+    private func take(_ operation: Ownership.Operation, _ seen: UInt64, _ suspect: GatewayID?) -> Machine.Event {
         let (epochs, how): ([Int64]?, Takeover) = condition.withLock {
             let from = suspect.flatMap { reading?.gateway($0.row)?.name }
             let since = suspect.flatMap { id in machine.neighbours.first { $0.member.id == id }?.since }
@@ -445,7 +445,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         }
     }
 
-    private func load(_ operation: Operation, _ epoch: UInt64) -> Machine.Event {
+    private func load(_ operation: Ownership.Operation, _ epoch: UInt64) -> Machine.Event {
         let marks = condition.withLock { taken }
         guard ShardMark.sum(marks).epoch == epoch, let counters = try? Counters(over: joining.control) else {
             return .unanswered(operation)
@@ -461,7 +461,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         return .loaded(operation, epoch: epoch)
     }
 
-    private func release(_ operation: Operation, _ mark: ShardMark) -> Machine.Event? {
+    private func release(_ operation: Ownership.Operation, _ mark: ShardMark) -> Machine.Event? {
         let isHeld = condition.withLock {
             guard owned != nil, !isLeaving else { return false }
             heldRelease = (operation, mark)

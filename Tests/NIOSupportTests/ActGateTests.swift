@@ -47,7 +47,8 @@ import Testing
         let switched = Switch()
         let gate: ActGate
         /// What the gateway's side has read, and what its client has.
-        let (seen, answers) = (Seen(), Seen())
+        let seen = Seen()
+        let answers = Seen()
         let server: any Channel
         let accepted: any Channel
         let client: any Channel
@@ -80,6 +81,11 @@ import Testing
 
         func set(_ isOpen: Bool) { switched.isOpen.store(isOpen, ordering: .sequentiallyConsistent) }
 
+        /// A write of the gateway. It may wait for the gate.
+        func write(_ text: String) -> EventLoopFuture<Void> { accepted.writeAndFlush(ByteBuffer(string: text)) }
+
+        func end() -> EventLoopFuture<Void> { accepted.close() }
+
         func send(_ text: String) async throws { try await client.writeAndFlush(ByteBuffer(string: text)) }
 
         func close() async throws {
@@ -107,7 +113,7 @@ import Testing
         pair.set(false)
         // The read that was asked for before brings bytes that are held; no further ones are read.
         try await pair.send("two")
-        let written = pair.accepted.writeAndFlush(ByteBuffer(string: "secret"))
+        let written = pair.write("secret")
         let writes = Seen()
         written.whenComplete { _ in writes.add("written") }
         // A turn of the loop after the write shows that it is held.
@@ -127,8 +133,8 @@ import Testing
     @Test func aCloseWaitsForWhatIsHeldBefore() async throws {
         let pair = try await Pair()
         pair.set(false)
-        pair.accepted.writeAndFlush(ByteBuffer(string: "last"), promise: nil)
-        let closed = pair.accepted.close()
+        _ = pair.write("last")
+        let closed = pair.end()
         try await pair.accepted.eventLoop.submit {}.get()
         #expect(pair.accepted.isActive)
         pair.set(true)
@@ -142,8 +148,8 @@ import Testing
     @Test func aCloseDropsWhatIsHeldForABackend() async throws {
         let pair = try await Pair(dropsAtClose: true)
         pair.set(false)
-        let written = pair.accepted.writeAndFlush(ByteBuffer(string: "request"))
-        try await pair.accepted.close().get()
+        let written = pair.write("request")
+        try await pair.end().get()
         await #expect(throws: (any Error).self) { try await written.get() }
         pair.set(true)
         pair.gate.open()
@@ -155,8 +161,8 @@ import Testing
     @Test func anEndedGateDropsWhatItHolds() async throws {
         let pair = try await Pair()
         pair.set(false)
-        let written = pair.accepted.writeAndFlush(ByteBuffer(string: "secret"))
-        let closed = pair.accepted.close()
+        let written = pair.write("secret")
+        let closed = pair.end()
         pair.gate.end()
         await #expect(throws: (any Error).self) { try await written.get() }
         try await closed.get()

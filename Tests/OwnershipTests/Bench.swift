@@ -19,7 +19,7 @@ struct Bench {
     private var lastBeat: Operation?
 
     init(
-        shards: Int = 1, others: [GatewayID] = [], placement: Placement = .balanced, witness: Witness? = nil
+        shards: Int = 1, others: [GatewayID] = [], placement: ShardPlacement = .balanced, witness: Witness? = nil
     ) {
         machine = Machine(Self.own, shards: shards, placement: placement, witness: witness)
         members = ([Self.own] + others).map {

@@ -104,7 +104,7 @@ final class Simulation {
     private let mutant: Mutant?
     private let hasRollback: Bool
     /// In some runs shards stay where they are.
-    private let placement: Placement
+    private let placement: ShardPlacement
     private var random: SeededGenerator
     private var store: SimulatedStore
     private var nodes: [Node]

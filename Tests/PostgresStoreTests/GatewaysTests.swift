@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import StoreBase
 import StoreConformance
 import StorePort
 import Synchronization
@@ -71,8 +72,9 @@ struct GatewaysTests {
         #expect(results == [nil] && first.isFresh)
         first.freeze()
         try eventually("one of them takes over") { others.contains(where: \.isOwner) }
-        let heir = try #require(others.first(where: \.isOwner))
-        let rest = try #require(others.first { !$0.isOwner })
+        let (owners, waiting) = (others.filter(\.isOwner), others.filter { !$0.isOwner })
+        let heir = try #require(owners.first)
+        let rest = try #require(waiting.first)
         #expect(heir.takenHow?.from == "one")
         let later = try PostgresStore(heir, StoreLimits())
         #expect(throws: StoreError.epochLost(.only)) {
@@ -97,7 +99,8 @@ struct GatewaysTests {
         let store = try PostgresStore(first, StoreLimits())
         let second = try Self.join(database, Self.place(like: place), "two")
         try eventually("the second one sees the first one") { second.runningOwner == "one" }
-        let row = try #require(second.gateways().first { $0.name == "one" })
+        let listed = second.gateways().filter { $0.name == "one" }
+        let row = try #require(listed.first)
         // A row whose beat rises is not removed.
         #expect(try second.forget(row.id) == nil)
         #expect(try second.ask(row.id))

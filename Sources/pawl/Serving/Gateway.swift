@@ -5,6 +5,7 @@ import Foundation
 import Logging
 import NIOSupport
 import PawlConfiguration
+import PostgresStore
 import Protection
 import Reports
 import RequestQueue

@@ -6,9 +6,11 @@ import NIOCore
 import NIOPosix
 import NIOSupport
 import PawlConfiguration
+import PostgresStore
 import Protection
 import Reports
 import ServiceLifecycle
+import StorePort
 import Vault
 
 /// Runs a gateway until it is stopped.

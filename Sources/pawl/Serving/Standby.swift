@@ -3,10 +3,12 @@
 
 import Foundation
 import Logging
+import NIOCore
 import NIOPosix
 import NIOSupport
 import PawlConfiguration
 import PostgresStore
+import Protection
 import ServiceLifecycle
 import StorePort
 
