@@ -58,6 +58,65 @@ struct ProgramTests {
         #expect(try database.number("SELECT count(*)::int8 FROM pawl.shard WHERE epoch >= 2") == 256)
     }
 
+    /// Two processes on one database: what the one that stands by answers, and who serves after a drain.
+    @Test func aGatewayThatStandsBy() throws {
+        let database = try Database()
+        let server = try NgIRCd()
+        let key = try ScratchDirectory()
+        func start(_ name: String) throws -> (gateway: PawlProcess, metrics: FreePort) {
+            let metrics = try FreePort()
+            var options = Self.options(database)
+            options.arguments = ["--metrics", "127.0.0.1:\(metrics.number)"]
+            options.environment["PAWL_STORE_GATEWAY"] = name
+            options.environment["PAWL_STORAGE_KEY_FILE"] = key.file("storage.key")
+            options.startTexts = ["pawl is ready", "pawl stands by"]
+            return (try PawlProcess(upstream: server.port, options), metrics)
+        }
+        let (first, firstMetrics) = try start("one")
+        let (second, secondMetrics) = try start("two")
+        #expect(second.output.contains("pawl stands by: one serves"))
+        #expect(throws: (any Error).self) { try IRCClient(port: second.port).register(nick: "nobody") }
+        #expect(try WebClient(port: firstMetrics.number).request("GET", "/ready").status == 200)
+        let watch = WebClient(port: secondMetrics.number)
+        let ready = try watch.request("GET", "/ready")
+        #expect(ready.status == 503 && ready.text == "standing by: one serves\n", "\(ready)")
+        #expect(try watch.request("GET", "/live").status == 200)
+        #expect(try watch.request("GET", "/metrics").text.contains("pawl_gateway_serving 0"))
+        let status = try second.admin(["status"])
+        #expect(status.succeeded && status.stdout.contains("one serves"), "\(status)")
+        let refused = try second.admin(["queue", "list"])
+        #expect(refused.status == .exited(1) && refused.stderr.contains("standing-by"), "\(refused)")
+        for gateway in [first, second] {
+            let list = try gateway.admin(["gateways"])
+            #expect(list.stdout.contains("serving") && list.stdout.contains("standing by"), "\(list)")
+            let shards = try gateway.admin(["shards", "--json"])
+            #expect(shards.stdout.matches(of: /"name" : "one"/).count == 256)
+        }
+        let direct = try PawlProcess.run(["gateways", "--database", database.url])
+        #expect(direct.stdout.contains("serving") && direct.stdout.contains("standing by"), "\(direct)")
+        let none = try PawlProcess.run(["gateways", "forget", "one", "--database", database.url])
+        #expect(none.status == .exited(1) && none.stderr.contains("gateway-runs"), "\(none)")
+        // The one that does not stand by is refused.
+        var strict = Self.options(database)
+        strict.environment["PAWL_STORE_STANDBY"] = "false"
+        strict.environment["PAWL_STORAGE_KEY_FILE"] = key.file("storage.key")
+        let third = try PawlProcess.run(
+            ["serve", "--listen", "irc://127.0.0.1:\(second.port)", "--data", key.file("third")],
+            environment: strict.environment)
+        #expect(third.status == .exited(1) && third.stderr.contains("store-locked"), "\(third)")
+        // Over the one that stands by.
+        #expect(try second.admin(["gateways", "drain", "one"]).succeeded)
+        try eventually("the first one ends") { !first.isRunning }
+        try eventually("the second one serves") { second.output.contains("pawl is ready") }
+        #expect(first.stop() == .exited(0))
+        try eventually("it is ready") { try watch.request("GET", "/ready").status == 200 }
+        let audit = try second.admin(["audit"])
+        #expect(audit.stdout.contains("gateways.drain") && audit.stdout.contains("operator at one"), "\(audit)")
+        let alone = try second.admin(["gateways", "drain", "two"])
+        #expect(alone.status == .exited(1) && alone.stderr.contains("no-standby"), "\(alone)")
+        #expect(second.stop() == .exited(0))
+    }
+
     @Test func refusals() throws {
         let place = try ScratchDirectory()
         for (words, environment, code) in [
