@@ -92,7 +92,7 @@ import Testing
                 for (index, entry) in first.entries.enumerated() where entry.kind == .name {
                     let same = other.entries[index]
                     #expect(entry.next == same.next)
-                    let name = String(buffer: first.bytes).utf8.dropFirst(entry.range.lowerBound + 1).prefix(2)
+                    let name = Array(text.utf8)[(entry.range.lowerBound + 1)..<(entry.range.upperBound - 1)]
                     guard name.elementsEqual("m0".utf8) || name.elementsEqual("m3".utf8) else { continue }
                     let (left, right) = (first.entries[index + 1].range, other.entries[index + 1].range)
                     let isScalar = ![.object, .array].contains(first.entries[index + 1].kind)
