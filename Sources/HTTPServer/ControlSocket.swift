@@ -1,8 +1,8 @@
 // The calls of the control plane over a Unix transport of document 004, for programs on the same machine. WIRE.md has the form.
 //
 // A request of the transport is an HTTP request, and its reply the answer. So a call passes through the same exchange as
-// over HTTP, with the same limits, and with the login of a person: whoever may open the socket may do no more than
-// somebody on the network.
+// over HTTP, with the same limits, and with the login of a person: a program that may open the socket may do no more than
+// one on the network.
 
 import Foundation
 import HTTPCodec

@@ -106,7 +106,7 @@ extension MessengerParticipants {
             // The list may be one of this device, which it had not published when it was set back.
             if peer == nil { try found(now, &unit) }
         case .adopted(let list):
-            // Signed by devices of this account, whoever shows it.
+            // Devices of this account have signed it, and anybody may show it.
             guard isAdopted, list != own.deviceList, list.continues(own.deviceList) else { return }
             own.take(list, &unit)
             report(.ownDevices(list), &unit)

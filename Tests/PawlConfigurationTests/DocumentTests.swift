@@ -157,7 +157,8 @@ struct DocumentTests {
             environment["PAWL_UPSTREAM_TLS_KEY"] = "/k"
         }
         environment[key.variable] = key.example.joined
-        if name == "mapping" {
+        if name == "mapping" || name == "control_plane.socket" {
+            if name != "mapping" { environment["PAWL_MAPPING"] = "/m" }
             environment["PAWL_LISTEN"] = "http://127.0.0.1:8008"
             environment["PAWL_UPSTREAM_URL"] = "http://127.0.0.1:8009"
         }
