@@ -74,6 +74,9 @@ package struct Body: Equatable, Sendable {
         return lines
     }
 
+    /// The text, with LF between two lines; a line that continues the one before is part of it.
+    package var joinedText: [UInt8] { kind == .lines ? text.filter { $0 != 0x0D } : text }
+
     /// A body that is not shown to people.
     package static let noText = Body(kind: .control, text: [])
 

@@ -165,7 +165,7 @@ package struct ChatContent: Equatable, Sendable {
     /// - Throws: ``EnvelopeError/malformed``
     package init(_ body: Body, now: Int64) throws(EnvelopeError) {
         guard body.kind != .control, body.tags.count <= Self.tagLimit, body.text.count <= Self.textLimit,
-            let text = String(validating: body.text, as: UTF8.self)
+            let text = String(validating: body.joinedText, as: UTF8.self)
         else { throw .malformed }
         let tags = try Tags(body.tags)
         var acts: [Act] = []
@@ -200,7 +200,7 @@ package struct ChatContent: Equatable, Sendable {
         default: break
         }
         self.init(acts.first ?? .text, text: text, writtenAt: now)
-        guard hasText == (body.kind == .text), hasText || hasHiddenText || text.isEmpty else { throw .malformed }
+        guard hasText == body.isText, hasText || hasHiddenText || text.isEmpty else { throw .malformed }
         self.group = group
         if let value = tags["at"] { writtenAt = try Self.number(value) }
         recipient = try tags["to"].map { value throws(EnvelopeError) in try Self.text(value) }

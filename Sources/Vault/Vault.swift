@@ -50,8 +50,12 @@ package final class Vault {
 
     /// Upper bound of `envelope.count - body.count` for one conversation with established sessions, in bytes.
     package static var historyOverhead: Int {
-        MultiRecipientMessage.overhead + Envelope.headerLength + MultiRecipientMessage.recipientOverhead
-            + MultiRecipientMessage.contentKeySize + ratchetOverhead
+        MultiRecipientMessage.overhead + Envelope.headerLength + recipientOverhead
+    }
+
+    /// Upper bound of what each device with an established session adds to an envelope for several, in bytes.
+    package static var recipientOverhead: Int {
+        MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + ratchetOverhead
     }
 
     package let network: String

@@ -680,6 +680,9 @@ import Testing
             #expect(try ChatContent(content.body, now: 2) == content)
             #expect(try ChatContent(Body(content.body.bytes(paddedTo: 1024)), now: 2) == content)
         }
+        // A sidecar's message of several lines is a text with breaks.
+        let lines = ["one ", "more", "", "two"].map { Body.Line(text: Array($0.utf8), continues: $0 == "more") }
+        #expect(try ChatContent(Body(lines: lines), now: 2) == ChatContent(.text, text: "one more\n\ntwo", writtenAt: 2))
         // Receipts and signals belong to people.
         var receipt = ChatContent(.read([MessageID(1)]), writtenAt: 1)
         receipt.group = state.reference

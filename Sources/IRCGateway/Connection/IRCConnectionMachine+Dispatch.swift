@@ -53,7 +53,7 @@ extension IRCConnectionMachine {
             case .notCommitted where role.isSidecar: Notices.notStored(target: seal.target)
             case .notCommitted: Notices.notCommitted(target: seal.target)
             case .tooManyPending: Notices.tooManyPending
-            case .tooLong: Notices.messageTooLong
+            case .tooLong: seal.body.kind == .lines ? Notices.tooManyBytes : Notices.messageTooLong
             }
         notSent(seal.target, text, label: seal.clientLabel, out)
     }

@@ -52,6 +52,7 @@ extension IRCConnectionMachine {
                 reply(451, [], "You have not registered", out)
                 return true
             }
+            if takesControl(message, out) { return true }
             send(
                 OutboundMessage(
                     verb: "PRIVMSG", target: message.target, body: message.body, clientLabel: message.label,

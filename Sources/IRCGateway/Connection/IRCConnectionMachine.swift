@@ -62,7 +62,7 @@ package final class IRCConnectionMachine {
         var visibility = settings.visibility
         if !mayStartTLS { visibility.hidesStartTLS = true }
         visibility.onlyTranslatable = isProtecting
-        if isProtecting, !role.isSidecar { visibility.multiline = settings.multiline }
+        if isProtecting { visibility.multiline = settings.multiline }
         return visibility
     }
     var nick: String? { identity.nick }

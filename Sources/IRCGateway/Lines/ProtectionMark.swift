@@ -45,8 +45,19 @@ package struct ProtectionMark: Sendable, Equatable {
 extension Body {
     /// Inserts a mark before the text, or after the verb of an action. Other CTCP messages are for programs and stay
     /// unchanged.
+    ///
+    /// Of several lines each has one, because most clients show them as messages of their own. A line that continues
+    /// another has one only if it would be taken for a mark itself.
     package mutating func mark(_ mark: String) {
         guard isText else { return }
+        if kind == .lines {
+            let marked = lines.map { line in
+                let isDue = line.continues ? ProtectionMark.isImitated(by: line.text) : !line.text.isEmpty
+                return isDue ? Line(text: Array((mark + " ").utf8) + line.text, continues: line.continues) : line
+            }
+            self = Body(lines: marked, tags: tags)
+            return
+        }
         switch CTCP(text) {
         case .action: text = Array("\u{1}ACTION \(mark)".utf8) + text.dropFirst(7)
         case .other, .dcc: break

@@ -1,10 +1,13 @@
 // The batch of a client that sends several lines as one message. The gateway offers `draft/multiline` by itself where it
 // protects messages, because the backend has to see neither the lines nor their number: they are sealed as one message.
+// A sidecar offers it too.
 //
 // IRCv3 draft/multiline, https://ircv3.net/specs/extensions/multiline.
 
+import Devices
 import Envelope
 import RequestQueue
+import Vault
 
 /// What a batch of lines may hold, as the gateway announces it.
 package struct MultilineLimits: Sendable, Equatable {
@@ -19,13 +22,21 @@ package struct MultilineLimits: Sendable, Equatable {
     private static let lineCapacity = 300
     /// Ours: the header and the ratchet's part of an envelope, and client-only tags, in bytes.
     private static let overhead = 500
+    /// Ours: the parts of an envelope for all devices of two people but the sender's. The beginning of a session is
+    /// shorter.
+    private static let deviceOverhead = (2 * DeviceList.deviceLimit - 1) * Vault.recipientOverhead
 
     /// The bytes of all lines, with one for each line after the first.
     package let bytes: Int
 
-    /// - Parameter messageLines: the number of lines to the backend that a message may take. Nil if there is no room.
-    package init?(messageLines: Int) {
-        bytes = Armour.capacity(lines: messageLines, of: Self.lineCapacity) - Self.overhead
+    /// Nil if there is no room.
+    ///
+    /// - Parameters:
+    ///   - messageLines: the number of lines to the backend that a message may take.
+    ///   - devices: whether messages are sealed for people's own devices, each with a part of the envelope.
+    package init?(messageLines: Int, devices: Bool = false) {
+        let overhead = Self.overhead + (devices ? Self.deviceOverhead : 0)
+        bytes = Armour.capacity(lines: messageLines, of: Self.lineCapacity) - overhead
         guard bytes >= Self.leastBytes else { return nil }
     }
 

@@ -58,6 +58,27 @@ extension IRCConnectionMachine {
         deliver(answer, out)
     }
 
+    /// Handles a message of several lines: each is a command.
+    ///
+    /// - Returns: whether it is for the sidecar itself.
+    func takesControl(_ message: MultilineBatch.Message, _ out: MachineOutput) -> Bool {
+        guard role.isSidecar, isControl(message.target) else { return false }
+        let commands = message.body.joinedText.split(separator: 0x0A)
+        out.commands += commands.map { String(decoding: $0, as: UTF8.self) }
+        var tags: [IRCTag] = []
+        if let label = message.label, capabilities.clientHas("labeled-response") {
+            tags = [IRCTag(key: "label", value: label)]
+        }
+        if capabilities.clientHas("echo-message") {
+            let echo = textLines(
+                tags: tags, source: nick ?? "*", verb: "PRIVMSG", target: ControlNick.name, body: message.body)
+            for line in echo { deliver(line, out) }
+        } else if !tags.isEmpty {
+            deliver(assemble(tags, ":\(capabilities.serverName) ACK", nil), out)
+        }
+        return true
+    }
+
     /// Answers WHOIS for the sidecar itself; clients send it when a person opens the window.
     ///
     /// - Returns: whether the line is one.

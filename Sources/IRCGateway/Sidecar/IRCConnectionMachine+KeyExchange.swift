@@ -55,11 +55,14 @@ extension IRCConnectionMachine {
         var isUnknown = recipient == .outsider
         if case .room = recipient { isUnknown = true }
         guard sidecar.isOnBareServer, isUnknown, message.verb == "PRIVMSG",
-            message.body.kind == .text, CTCP(message.body.text) == nil
+            message.body.isText, CTCP(message.body.text) == nil
         else { return message }
         let nick = support.caseMapping.fold(message.target)
         let hasTags = capabilities.has("message-tags")
-        let length = message.body.text.count + Announcement.marker.count
+        // Of several lines the last one that is sent.
+        var lines = message.body.lines
+        let last = lines.lastIndex { !$0.text.isEmpty } ?? 0
+        let length = lines[last].text.count + Announcement.marker.count
         guard !isService(nick), nick != self.nick.map(support.caseMapping.fold),
             hasTags || length <= lineCapacity(verb: message.verb, target: message.target),
             sidecar.exchange.isAnnouncementDue(nick, now: now.monotonic)
@@ -68,7 +71,10 @@ extension IRCConnectionMachine {
         if hasTags {
             announcing.tags.append(IRCTag(key: Announcement.tag, value: ""))
         } else {
-            announcing.body.text += Announcement.marker
+            lines[last].text += Announcement.marker
+            announcing.body =
+                message.body.kind == .lines
+                ? Body(lines: lines, tags: message.body.tags) : Body(tags: message.body.tags, text: lines[last].text)
         }
         return announcing
     }

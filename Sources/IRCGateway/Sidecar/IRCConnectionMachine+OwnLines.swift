@@ -54,7 +54,7 @@ extension IRCConnectionMachine {
         _ outcome: OwnLines.Outcome, _ message: OutboundMessage, keysOf peer: AccountID? = nil,
         _ sidecar: SidecarConnection, _ out: MachineOutput
     ) {
-        guard settings.marks == .text, message.body.kind == .text,
+        guard settings.marks == .text, message.body.isText,
             CTCP(message.body.text).map({ $0 == .action }) ?? true
         else { return }
         let (target, name) = (message.target, support.caseMapping.fold(message.target))

@@ -129,7 +129,7 @@ extension IRCConnectionMachine {
     func isTooEarly(
         _ message: OutboundMessage, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
     ) -> Bool {
-        guard sidecar.isOnBareServer, message.body.kind == .text, let room = room(message.target)?.name,
+        guard sidecar.isOnBareServer, message.body.isText, let room = room(message.target)?.name,
             isMember(of: room)
         else { return false }
         checkRoom(room, sidecar, now, out)

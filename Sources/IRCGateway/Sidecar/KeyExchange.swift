@@ -244,7 +244,7 @@ struct KeyExchange {
     /// - Returns: whether the message waits.
     mutating func keepsForKeys(_ message: OutboundMessage, to nick: String, limit: Int, now: Int64) -> Bool {
         let name = ExactText(nick)
-        guard message.body.kind == .text, waiting.count < limit,
+        guard message.body.isText, waiting.count < limit,
             introduced.contains(where: { $0.nick == name && $0.at + Self.patience > now })
         else { return false }
         keep(message, .keys(nick: name), now)
@@ -255,7 +255,7 @@ struct KeyExchange {
     ///
     /// - Returns: whether the message waits.
     mutating func keepsForAnswer(_ message: OutboundMessage, of peer: AccountID, limit: Int, now: Int64) -> Bool {
-        guard message.body.kind == .text, waiting.count < limit, let until = unanswered[peer], until > now else {
+        guard message.body.isText, waiting.count < limit, let until = unanswered[peer], until > now else {
             return false
         }
         keep(message, .answer(peer), now)

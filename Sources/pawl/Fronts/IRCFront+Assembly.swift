@@ -116,7 +116,8 @@ extension IRCFront {
         settings.flood = Pacer.Limit(
             burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,
             bytesPerSecond: Double(flood.bytesPerSecond))
-        settings.multiline = MultilineLimits(messageLines: configuration.limits.messageFragments)
+        settings.multiline = MultilineLimits(
+            messageLines: configuration.limits.messageFragments, devices: role == .sidecar)
         settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
         return settings
     }
