@@ -53,6 +53,11 @@ public struct DeviceList: Equatable, Sendable {
     /// The key of a device in the last version; nil if it is not there.
     public func identity(of device: DeviceID) -> IdentityKey? { current.first { $0.id == device }?.identity }
 
+    /// Whether an earlier version has a device that the last one lacks.
+    package var hasRemovals: Bool {
+        versions.dropLast().contains { version in version.devices.contains { identity(of: $0.id) == nil } }
+    }
+
     /// Returns whether this is the same list as `other`, or a later version of it.
     public func continues(_ other: DeviceList) -> Bool { versions.starts(with: other.versions) }
 

@@ -93,6 +93,10 @@ public struct Peer: Equatable, Sendable {
         return introduced[device] != nil || deviceList.versions.contains { $0.signer == device }
     }
 
+    /// Whether a device that has shown the list under this name is no longer in it. Only of a peer that is another device
+    /// of the person: a peer who shows a shorter list has shown that the others are gone.
+    package var hasRemovedDevice: Bool { introduced.keys.contains { deviceList.identity(of: $0) == nil } }
+
     // MARK: Bytes
 
     /// The form in which a peer is stored. Form 2 has the settled versions after the first three bytes.

@@ -107,6 +107,50 @@ import Vault
         #expect(texts(people.bob) == ["[e2e] before", "[e2e] the desk is lost"])
     }
 
+    /// It was away: at its next login it greets the others, and reads once that it is removed.
+    @Test(arguments: [false, true]) func aLostDeviceIsToldWhenItIsBack(inARoom: Bool) throws {
+        try adopt()
+        let lost = try #require(desk.environment.peers?.own?.device)
+        desk.close(people.desk)
+        phone.pendingJobs.append(
+            .sidecar(.revoke(lost, farewell: Farewell(connection: people.phone.machine.id, nick: "alice"))))
+        phone.settle()
+        if inARoom {
+            phone.send(people.phone, "JOIN #den")
+            // The greeting is lost.
+            phone.backend.relay = { $0.contains(" NOTICE phone ") ? [] : [$0] }
+        }
+        #expect(desk.environment.peers?.own?.deviceList.current.count == 2)
+        let again = desk.connect("alice")
+        if inARoom { desk.send(again, "JOIN #den") }
+        #expect(again.read.count { $0.contains(Notices.revoked) } == 1)
+        #expect(desk.environment.peers?.own?.deviceList == phone.environment.peers?.own?.deviceList)
+        phone.backend.relay = { [$0] }
+        for text in ["one", "two"] { desk.send(again, "PRIVMSG phone :\(text)") }
+        desk.close(again)
+        let later = desk.connect("alice")
+        desk.send(later, "JOIN #den")
+        #expect((again.read + later.read).count { $0.contains(Notices.revoked) } == 1)
+        // The other one is not told that it cannot read what the removed one sends.
+        let failure = try #require(Notices.failure(.unknownSender, from: "alice", inSidecar: true))
+        #expect(!people.phone.read.contains { $0.contains(failure) })
+    }
+
+    /// Devices that are each other's greet each other, of which nobody sees anything.
+    @Test func aGreetingIsNotShown() throws {
+        try adopt()
+        phone.close(people.phone)
+        let count = people.desk.read.count
+        let again = phone.connect("phone")
+        #expect(phone.canary.contains("NOTICE alice :?PAWL:"))
+        #expect(people.desk.read.count == count && !again.read.contains { $0.contains("NOTICE") })
+        // Nobody is there.
+        desk.close(people.desk)
+        phone.close(again)
+        let alone = phone.connect("phone")
+        #expect(!alone.read.contains { $0.contains(" 401 ") || $0.contains("NOTICE") })
+    }
+
     @Test func nobodyIsAdoptedWithoutHavingAsked() throws {
         desk.pendingJobs.append(.sidecar(.decide(.nick("phone"), .adopt)))
         desk.settle()

@@ -110,6 +110,9 @@ extension IRCParticipants {
             if !isOwn, !job.senders.contains(peer.name) { remember(alias: job.sourceName, of: peer.name, &unit) }
         }
         if event?.awaitsDecision == true { return opened }
+        if isOwn, event == .revoked { own.take(introduction.deviceList, &unit) }
+        // A device that is no longer the person's begins nothing with the others.
+        if isOwn, event == .revoked || own.deviceList.identity(of: own.id) == nil { return opened }
         try own.begin(
             with: introduction.bundle, of: envelope.sender,
             expecting: introduction.deviceList.identity(of: envelope.sender), in: vault, &unit)

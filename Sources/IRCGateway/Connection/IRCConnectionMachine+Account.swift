@@ -63,6 +63,7 @@ extension IRCConnectionMachine {
         }
         recordEvidence(now, out, registrations: 1)
         recover(out)
+        greetOwnDevices(now, out)
         challenge(out)
         if settings.asksForVersion, let nick = self.nick {
             out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")

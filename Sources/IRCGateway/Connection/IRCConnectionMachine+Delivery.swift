@@ -228,8 +228,12 @@ extension IRCConnectionMachine {
         guard let open = inbound.endOpening(ticket) else { return }
         var isDue = true
         if case .sidecar(let sidecar) = role {
-            notOpened(failure, open, sidecar, now, out)
-            isDue = isNoticeDue(failure, from: open.sourceNick, sidecar, now)
+            // A device that the person has removed was sent the list, and its messages are nothing to read.
+            isDue = !sidecar.people.isRemovedDevice(support.caseMapping.fold(open.sourceNick))
+            if isDue {
+                notOpened(failure, open, sidecar, now, out)
+                isDue = isNoticeDue(failure, from: open.sourceNick, sidecar, now)
+            }
         }
         if failure == .unknownSender, !open.raws.isEmpty {
             // A device elsewhere has sealed it for the device behind this connection.

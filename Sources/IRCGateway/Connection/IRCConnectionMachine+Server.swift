@@ -140,9 +140,11 @@ extension IRCConnectionMachine {
         guard let id = outbound.outstanding.unlabelled(target) else { return false }
         let isError = IRCRouteTable.messageErrors.contains(numeric)
         guard isError || numeric == 301 else { return false }
+        // The person has not sent a control message.
+        let isControl = outbound.outstanding[id]?.outbound.body?.kind == .control
         let repeated = !outbound.outstanding.answered(id, numeric: numeric)
         if isError { refused(id, reason: errorText(numeric, line), out) }
-        return repeated
+        return repeated || isControl
     }
 
     private func errorText(_ numeric: Int, _ line: IRCLine) -> String {
@@ -191,7 +193,8 @@ extension IRCConnectionMachine {
             return refuseByFilter(id, out)
         }
         let numeric = line.key.numeric ?? 0
-        if outbound.outstanding.answered(id, numeric: numeric) {
+        let isControl = outbound.outstanding[id]?.outbound.body?.kind == .control
+        if outbound.outstanding.answered(id, numeric: numeric), !isControl {
             deliver(relabelled(line, outbound.outstanding[id]?.outbound.clientLabel), out)
         }
         let isRefusal = line.key == .fail || line.key == .notice || IRCRouteTable.messageErrors.contains(numeric)

@@ -46,6 +46,29 @@ extension IRCConnectionMachine {
         scheduleWake(now, out)
     }
 
+    // MARK: The person's other devices
+
+    /// Sends the list of the person's devices to each of the others, at the login. One that has removed this one meanwhile
+    /// answers with the list without it.
+    func greetOwnDevices(_ now: Timestamp, _ out: MachineOutput) {
+        guard case .sidecar(let sidecar) = role, !capabilities.has(PawlCapability.name), let own = sidecar.peers.own,
+            own.deviceList.current.count > 1, own.deviceList.identity(of: own.device) != nil
+        else { return }
+        for peer in sidecar.peers.all where own.deviceList.continues(peer.deviceList) {
+            let body = ControlMessage.acknowledge(own.deviceList).body
+            control(body, to: peer.name.displayName, device: nil, sidecar, now, out)
+        }
+    }
+
+    /// Sends the list of the person's devices to those that it lacks, as soon as they are seen.
+    func dismissRemovedDevices(
+        _ nicks: [String], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        for written in nicks where sidecar.people.isRemovedDevice(support.caseMapping.fold(written)) {
+            perform(sidecar.exchange.sawRemovedDevice(nick(written), now: now.monotonic), sidecar, now, out)
+        }
+    }
+
     // MARK: Announcement
 
     /// Adds the announcement to a plaintext message if one is due.

@@ -60,12 +60,17 @@ extension IRCConnectionMachine {
     func follow(_ line: IRCLine, _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
         sidecar.people.learn(line, own: foldedNick, tagsAccounts: capabilities.has("account-tag"), support)
         let rooms: [String]
+        if line.sourceIsPerson, !isSelf(line), line.key == .join || line.key.isText {
+            dismissRemovedDevices([line.string(line.sourceNick)], sidecar, now, out)
+        }
         if line.key == .join {
             rooms = line.names(0).map(support.caseMapping.fold)
             // The new member may have a sidecar.
             for room in rooms { sidecar.exchange.memberJoined(room) }
         } else if line.key.numeric == 366 {
             rooms = line.text(1).map { [support.caseMapping.fold($0)] } ?? []
+            let members = rooms.flatMap { sidecar.people.others(in: $0).sorted().map(\.text) }
+            dismissRemovedDevices(members, sidecar, now, out)
         } else {
             return
         }

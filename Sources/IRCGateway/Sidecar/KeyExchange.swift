@@ -107,6 +107,8 @@ struct KeyExchange {
     private var outdated: Set<ExactText> = []
     /// Nicks with other keys than the pinned ones that have received the announcement about it.
     private var warned: Set<ExactText> = []
+    /// Nicks of devices that the person has removed, which this connection has sent the list without them.
+    private var dismissed: Set<ExactText> = []
     /// The times of requests for keys of rooms, by nick and room.
     private var asked: [ExactText: Int64] = [:]
 
@@ -142,6 +144,15 @@ struct KeyExchange {
         lastTicket += 1
         introductions[lastTicket] = nick.written
         return [.introduce(ticket: lastTicket, nick: nick.written)]
+    }
+
+    /// A device that the person has removed is there. An introduction has the list without it; it is sent once, because
+    /// the device keeps the list and answers nothing.
+    mutating func sawRemovedDevice(_ nick: Nick, now: Int64) -> [Action] {
+        guard !dismissed.contains(nick.folded), dismissed.count < SidecarPeople.nickLimit else { return [] }
+        let actions = introduce(nick, now: now)
+        if !actions.isEmpty { dismissed.insert(nick.folded) }
+        return actions
     }
 
     /// Whether keys may be sent to a nick now; if so, counts it.

@@ -50,6 +50,14 @@ struct SidecarPeople {
     /// Whether a nick belongs to a peer with an established session.
     func isKnownPeer(_ nick: String) -> Bool { knownName(nick).map { peers[$0]?.isEstablished == true } ?? false }
 
+    /// Whether a nick was that of another device of the person, which they have removed.
+    func isRemovedDevice(_ nick: String) -> Bool {
+        guard let own = peers.own?.deviceList, own.hasRemovals, let peer = knownName(nick).flatMap({ peers[$0] }),
+            own.continues(peer.deviceList)
+        else { return false }
+        return peer.hasRemovedDevice
+    }
+
     /// Stores the account of a nick that a directory has returned.
     mutating func note(_ nick: String, account: AccountID) { accounts.note(nick, account: account) }
 

@@ -121,8 +121,8 @@ struct SidecarRevoke: SidecarAdminCommand {
         }
         try await sidecar.revoke(id)
         return try .done(
-            "The device \(device) is removed. It is notified if it is connected, as connected people are; others with "
-                + "your next message.",
+            "The device \(device) is removed. It is notified now or at its next login, as connected people are now; others "
+                + "with your next message.",
             json: common.json)
     }
 }
