@@ -7,57 +7,9 @@ import Testing
 /// The Debian package, installed, upgraded, removed and purged under a root of its own. With the program that was built for the
 /// tests: a release build with the runtime inside takes minutes.
 @Suite(.blocking, .serialized) struct PackageTests {
-    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().path
-
-    /// A root with a database of packages of its own.
-    private struct Machine {
-        let scratch: ScratchDirectory
-        var root: String { scratch.file("root") }
-
-        init() throws {
-            scratch = try ScratchDirectory()
-            for path in ["var/lib/dpkg/updates", "var/lib/dpkg/info", "var/log", "etc"] {
-                try FileManager.default.createDirectory(
-                    atPath: "\(root)/\(path)", withIntermediateDirectories: true)
-            }
-            for file in ["status", "available"] { _ = try scratch.write("root/var/lib/dpkg/\(file)", "") }
-        }
-
-        @discardableResult func dpkg(_ words: String...) throws -> ChildProcess.Output {
-            // The maintainer scripts are those of this machine, on the files of that root.
-            let output = try ChildProcess.run(
-                "/usr/bin/dpkg",
-                [
-                    "--root=\(root)", "--force-not-root", "--force-script-chrootless", "--force-depends",
-                    "--force-confold", "--force-unsafe-io", "--force-bad-path", "--log=/dev/null",
-                ] + words, timeout: .seconds(600))
-            #expect(output.succeeded, "\(words): \(output.stdout)\(output.stderr)")
-            return output
-        }
-
-        func attributes(_ path: String) -> (mode: Int, owner: Int)? {
-            guard let found = try? FileManager.default.attributesOfItem(atPath: root + path) else { return nil }
-            return (found[.posixPermissions] as? Int ?? 0, found[.ownerAccountID] as? Int ?? 0)
-        }
-
-        func text(_ path: String) throws -> String { try String(contentsOfFile: root + path, encoding: .utf8) }
-
-        func has(_ path: String) -> Bool { FileManager.default.fileExists(atPath: root + path) }
-    }
-
-    private func make(_ version: String, in directory: String) throws -> String {
-        let made = try ChildProcess.run(
-            Self.root + "/deploy/package",
-            ["--binary", PawlProcess.binary(), "--version", version, "--output", directory, "--compression", "none"],
-            environment: ["DEBFULLNAME": "Ada Example", "DEBEMAIL": "ada@example.org"], timeout: .seconds(1200))
-        #expect(made.succeeded, "\(made.stdout)\(made.stderr)")
-        return made.stdout.trimmingCharacters(in: .whitespacesAndNewlines)
-    }
-
     @Test(.enabled(if: geteuid() == 0, "dpkg changes owners")) func theLifeOfAPackage() throws {
-        let machine = try Machine()
-        let first = try make("0.1.0", in: machine.scratch.file("made"))
+        let machine = try PackageMachine()
+        let first = try PackageMachine.make("0.1.0", in: machine.scratch.file("made"))
         #expect(first.hasSuffix(".deb"))
         let installed = try machine.dpkg("-i", first)
         #expect(installed.stdout.contains("systemctl enable --now pawl"))
@@ -70,18 +22,8 @@ import Testing
         }
         let own = "policy: hosted\n"
         try Data(own.utf8).write(to: URL(fileURLWithPath: machine.root + "/etc/pawl/pawl.yaml"))
-        // The next version has one more line in its configuration.
-        let tree = machine.scratch.file("tree")
-        try run("dpkg-deb", "-R", first, tree)
-        let control = try String(contentsOfFile: tree + "/DEBIAN/control", encoding: .utf8)
-        try Data(control.replacing("Version: 0.1.0", with: "Version: 0.2.0").utf8)
-            .write(to: URL(fileURLWithPath: tree + "/DEBIAN/control"))
-        let delivered = URL(fileURLWithPath: tree + "/etc/pawl/pawl.yaml")
-        try (Data(contentsOf: delivered) + Data("# new\n".utf8)).write(to: delivered)
         // Its program is not run, and takes no room.
-        try Data("0.2.0\n".utf8).write(to: URL(fileURLWithPath: tree + "/usr/bin/pawl"))
-        let second = machine.scratch.file("second.deb")
-        try run("dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, second)
+        let second = try machine.make("0.2.0", from: first, program: "0.2.0\n")
         try machine.dpkg("-i", second)
         #expect(try machine.text("/etc/pawl/pawl.yaml") == own)
         #expect(machine.attributes("/etc/pawl")?.mode == 0o750)
@@ -100,16 +42,11 @@ import Testing
     @Test(arguments: ["ada@example.org", "Ada <ada@localhost>", "<ada@example.org>", "Ada, Bob <ada@example.org>"])
     func somebodyAnswersForThePackage(_ maintainer: String) throws {
         let refused = try ChildProcess.run(
-            Self.root + "/deploy/package", ["--binary", "/none", "--maintainer", maintainer])
+            PackageMachine.sources + "/deploy/package", ["--binary", "/none", "--maintainer", maintainer])
         #expect(refused.status == .exited(64) && refused.stderr.contains("DEBEMAIL"), "\(refused.stderr)")
     }
 
-    private func run(_ words: String...) throws {
-        let output = try ChildProcess.run("/usr/bin/env", words, timeout: .seconds(600))
-        #expect(output.succeeded, "\(words): \(output.stderr)")
-    }
-
-    private func checkFiles(_ machine: Machine) throws {
+    private func checkFiles(_ machine: PackageMachine) throws {
         let user = try #require(
             try machine.text("/etc/passwd").split(separator: "\n").first { $0.hasPrefix("pawl:") })
         let number = try #require(Int(user.split(separator: ":")[2]))
@@ -157,7 +94,7 @@ import Testing
     }
 
     /// The play of the package, with the program of the package.
-    private func play(_ machine: Machine) throws {
+    private func play(_ machine: PackageMachine) throws {
         let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
         let played = try ChildProcess.run(
             machine.root + "/usr/share/pawl/deploy/quickstart", ["--once"],
@@ -173,7 +110,7 @@ import Testing
     /// Debian's own checks. They need 100 MB of packages.
     @Test(.enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil)) func lintianHasNoErrors() throws {
         let scratch = try ScratchDirectory()
-        let package = try make("0.1.0", in: scratch.path)
+        let package = try PackageMachine.make("0.1.0", in: scratch.path)
         let checked = try ChildProcess.run(
             "/usr/bin/env",
             ["lintian", "--allow-root", "--fail-on", "error", "--suppress-tags", Self.notOurs, package],

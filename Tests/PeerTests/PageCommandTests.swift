@@ -8,7 +8,6 @@ import Testing
 ///
 /// Absolute paths are put under a directory of the test, ports are free ones, and names such as `ID` stand for real ones.
 @Suite(.blocking) struct PageCommandTests {
-    private static let pages = ["README.md", "deploy/OPERATIONS.md"]
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
@@ -31,33 +30,6 @@ import Testing
         "pawl unmatched": "no-mapping",
         "pawl queue repair": "no-queue-file",
     ]
-
-    /// A line of a block, or several that end with a backslash.
-    struct Command {
-        var place: String
-        var text: String
-        var comment: String
-
-        func begins(_ words: String) -> Bool { text == words || text.hasPrefix(words + " ") }
-    }
-
-    static func commands(_ page: String) throws -> [Command] {
-        var found: [Command] = []
-        let text = try String(contentsOf: root.appending(path: page), encoding: .utf8)
-        for (index, block) in text.components(separatedBy: "\n```").enumerated() where index % 2 == 1 {
-            // Files, which have a language; a picture, and the failure that scripts read.
-            guard block.hasPrefix("\n"), !block.contains("│"), !block.contains("{\"error\"") else { continue }
-            let lines = block.replacing(/\\\n */, with: "").split(separator: "\n")
-            for line in lines {
-                let comment = line.firstMatch(of: /\s+# .*$/)
-                found.append(
-                    Command(
-                        place: "\(page): \(line)", text: String(line[..<(comment?.range.lowerBound ?? line.endIndex)]),
-                        comment: comment.map { String($0.output) } ?? ""))
-            }
-        }
-        return found
-    }
 
     /// What the pages are about: a gateway before a server with accounts, and two people with sidecars elsewhere.
     private final class Place {
@@ -178,7 +150,7 @@ import Testing
     }
 
     /// The text as the test's shell runs it.
-    private func adapted(_ command: Command, _ place: Place) throws -> String {
+    private func adapted(_ command: PageCommand, _ place: Place) throws -> String {
         var text = command.text.replacing("sudo -u pawl ", with: "")
         if command.begins("install") { text = text.replacing(/\s-[og] pawl/, with: "") }
         text = text.replacing(/([ >])\/(var|etc|usr)\//) { "\($0.output.1)\(place.scratch.path)/\($0.output.2)/" }
@@ -231,7 +203,7 @@ import Testing
         var reasons = Set(Self.notRun.keys)
         var refusals = Set(Self.refused.keys)
         var count = 0
-        for command in try Self.pages.flatMap(Self.commands) {
+        for command in try PageCommand.pages.flatMap(PageCommand.all) {
             if let words = Self.notRun.keys.first(where: { command.text.hasPrefix($0) }) {
                 reasons.remove(words)
                 continue

@@ -385,7 +385,7 @@ struct SeveralGatewaysTests {
             try lab.states(watcher)[GatewaysLab.name(killed)] == "silent"
         }
         var count = 0
-        for command in try PageCommandTests.commands("deploy/OPERATIONS.md") {
+        for command in try PageCommand.all(of: "deploy/OPERATIONS.md") {
             guard command.begins("pawl gateways") || command.begins("pawl shards") else { continue }
             count += 1
             var text = command.text.replacing("gateway1", with: GatewaysLab.name(first))
