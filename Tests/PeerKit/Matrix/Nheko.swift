@@ -10,7 +10,7 @@ package final class Nheko {
     private static let cancel = (x: 1000, y: 556)
 
     private let scratch: ScratchDirectory
-    private let screen: ChildProcess
+    private let screen: VirtualScreen
     private let process: ChildProcess
     private let environment: [String: String]
 
@@ -18,27 +18,14 @@ package final class Nheko {
     ///
     /// - Parameter user: An account of ``Synapse``, which logs in through the same port.
     package init(port: UInt16, user: String, timeout: Duration = Deadline.usual) throws {
-        for program in [Self.program, "/usr/bin/Xvfb", "/usr/bin/xdotool"] {
-            guard FileManager.default.isExecutableFile(atPath: program) else {
-                throw PeerError("no \(program); Tests/run --long installs it")
-            }
-        }
+        try VirtualScreen.require([Self.program, "/usr/bin/xdotool"])
         scratch = try ScratchDirectory()
         try scratch.directory("home/.config/nheko")
         try scratch.write("home/.config/nheko/nheko.conf", try Self.profile(port: port, user: user), mode: 0o600)
-        // It takes the first free number, and prints it.
-        let screen = try ChildProcess(
-            "/usr/bin/Xvfb", ["-displayfd", "1", "-screen", "0", "1024x768x24", "-nolisten", "tcp"])
-        self.screen = screen
-        var number = ""
-        try eventually("a screen", timeout: timeout, every: .milliseconds(50)) {
-            let output = screen.stdout
-            number = String(output.prefix { $0.isNumber })
-            return !number.isEmpty && output.contains("\n")
-        }
+        screen = try VirtualScreen(timeout: timeout)
         let home = scratch.file("home")
         environment = [
-            "DISPLAY": ":\(number)", "HOME": home, "XDG_CONFIG_HOME": "\(home)/.config",
+            "DISPLAY": screen.display, "HOME": home, "XDG_CONFIG_HOME": "\(home)/.config",
             "XDG_CACHE_HOME": "\(home)/.cache", "XDG_DATA_HOME": "\(home)/.local/share", "XDG_RUNTIME_DIR": home,
             "QT_QPA_PLATFORM": "xcb", "QT_QUICK_BACKEND": "software", "LIBGL_ALWAYS_SOFTWARE": "1",
             "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent", "LC_ALL": "C.UTF-8",
