@@ -25,7 +25,8 @@ package final class HexChat {
         process = try ChildProcess(
             Self.program, ["--cfgdir=\(home)", "irc://127.0.0.1:\(port)/"],
             environment: [
-                "DISPLAY": screen.display, "HOME": home, "XDG_CONFIG_HOME": home, "XDG_RUNTIME_DIR": scratch.file("run"),
+                "DISPLAY": screen.display, "HOME": home, "XDG_CONFIG_HOME": home,
+                "XDG_RUNTIME_DIR": scratch.file("run"),
                 "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent", "GSETTINGS_BACKEND": "memory",
                 "NO_AT_BRIDGE": "1", "LC_ALL": "C.UTF-8",
             ])
@@ -57,7 +58,9 @@ package final class HexChat {
     @discardableResult
     package func waitFor(_ text: String, in name: String, timeout: Duration = Deadline.usual) throws -> String {
         do {
-            try eventually("\(text) in HexChat", timeout: timeout, every: .milliseconds(50)) { log(name).contains(text) }
+            try eventually("\(text) in HexChat", timeout: timeout, every: .milliseconds(50)) {
+                log(name).contains(text)
+            }
         } catch {
             throw PeerError("\(error)\n\(log(name))\n\(scratch.names(in: "home/logs"))")
         }
