@@ -129,6 +129,24 @@ import Testing
         #expect(try recorded == nil)
     }
 
+    /// The first address was wrong: until somebody's keys are known, a sidecar may go to another network.
+    @Test func aSidecarThatHasMetNobodyTakesAnotherNetwork() throws {
+        let store = InMemoryStore(.single)
+        func start(_ host: String) throws -> String {
+            let overrides = PawlConfiguration.Overrides(
+                listen: ["irc://127.0.0.1:0"], upstream: "ircs://\(host)", policy: nil, data: "/d")
+            let configuration = try PawlConfiguration.load(overrides: overrides, protocols: Assembly.protocols)
+            return try RoleRecord.check(.sidecar, configuration.upstream, store, directory: "/d", now: 1).name
+        }
+        #expect(try start("irc.exmaple.org") == "irc.exmaple.org")
+        #expect(try start("irc.example.org") == "irc.example.org")
+        #expect(try start("irc.example.org") == "irc.example.org")
+        _ = try store.commit([[.putRecord(RecordRow(kind: .peer, name: "nick bob", value: []))]])
+        let failure = #expect(throws: AdminFailure.self) { try start("irc.other.org") }
+        #expect(failure?.code == FailureCode.otherNetwork.rawValue)
+        #expect(try start("irc.example.org") == "irc.example.org")
+    }
+
     @Test func aProtocolOfANewerVersionIsRefused() throws {
         try start("irc")
         let row = RecordRow(kind: .network, name: RoleRecord.chatProtocol, value: Array("xmpp".utf8))

@@ -94,20 +94,20 @@ enum RoleRecord {
         _ upstream: PawlConfiguration.Upstream, _ row: RecordRow?, _ store: any Store
     ) throws -> Network {
         let name = upstream.network ?? upstream.url.host
-        guard let row else {
-            let row = RecordRow(kind: .ownDevices, name: RecordRow.network, value: Array(name.utf8))
-            try store.commitAsOne([.putRecord(row)])
-            return Network(name: name, notice: nil)
+        if let known = row.map({ String(decoding: $0.value, as: UTF8.self) }) {
+            if known == name { return Network(name: known, notice: nil) }
+            // A sidecar that has met nobody, because its first address was wrong, may go to another network.
+            guard try store.records(.peer).isEmpty else {
+                throw AdminFailure(
+                    .otherNetwork,
+                    "This data directory is for the network \(known), and the keys in it are pinned by names there. Name "
+                        + "another one with --data for \(name), or set upstream.network to \(known) if only its address "
+                        + "has changed.")
+            }
         }
-        let known = String(decoding: row.value, as: UTF8.self)
-        guard known == name else {
-            throw AdminFailure(
-                .otherNetwork,
-                "This data directory is for the network \(known), and the keys in it are pinned by names there. Name "
-                    + "another one with --data for \(name), or set upstream.network to \(known) if only its address "
-                    + "has changed.")
-        }
-        return Network(name: known, notice: nil)
+        let row = RecordRow(kind: .ownDevices, name: RecordRow.network, value: Array(name.utf8))
+        try store.commitAsOne([.putRecord(row)])
+        return Network(name: name, notice: nil)
     }
 
     /// The name that a gateway's store holds; nil before its first start.
