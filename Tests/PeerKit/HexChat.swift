@@ -14,7 +14,7 @@ package final class HexChat {
 
     /// Starts it and has it connect; registered when this returns.
     package init(port: UInt16, nick: String, password: String? = nil, timeout: Duration = Deadline.usual) throws {
-        try VirtualScreen.require([Self.program])
+        try VirtualScreen.require([Self.program, "/usr/bin/xdotool"])
         scratch = try ScratchDirectory()
         try scratch.directory("home/addons")
         try scratch.directory("run")
@@ -22,22 +22,33 @@ package final class HexChat {
         try scratch.write("home/addons/commands.lua", Self.script(directory: scratch.path))
         screen = try VirtualScreen(timeout: timeout)
         let home = scratch.file("home")
+        let environment = [
+            "DISPLAY": screen.display, "HOME": home, "XDG_CONFIG_HOME": home,
+            "XDG_RUNTIME_DIR": scratch.file("run"),
+            "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent", "GSETTINGS_BACKEND": "memory",
+            "NO_AT_BRIDGE": "1", "LC_ALL": "C.UTF-8",
+        ]
         process = try ChildProcess(
             Self.program, ["--cfgdir=\(home)", "irc://127.0.0.1:\(port)/"],
-            environment: [
-                "DISPLAY": screen.display, "HOME": home, "XDG_CONFIG_HOME": home,
-                "XDG_RUNTIME_DIR": scratch.file("run"),
-                "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent", "GSETTINGS_BACKEND": "memory",
-                "NO_AT_BRIDGE": "1", "LC_ALL": "C.UTF-8",
-            ])
+            environment: environment)
         do {
             try eventually("a connected HexChat", timeout: timeout, every: .milliseconds(100)) {
                 if !process.isRunning { throw PeerError("HexChat has ended") }
+                try Self.dismissDialog(environment)
                 return FileManager.default.fileExists(atPath: scratch.file("registered"))
             }
         } catch {
             throw PeerError("\(error)\n\(process.stdout.suffix(2000))\(process.stderr.suffix(2000))")
         }
+    }
+
+    /// Presses Return in its window: to root it begins with a warning, and waits until that is read.
+    private static func dismissDialog(_ environment: [String: String]) throws {
+        let words = ["search", "--onlyvisible", "--class", "hexchat"]
+        let found = try ChildProcess.run("/usr/bin/xdotool", words, environment: environment)
+        guard let window = found.stdout.split(separator: "\n").last.map(String.init) else { return }
+        _ = try ChildProcess.run(
+            "/usr/bin/xdotool", ["windowfocus", window, "sleep", "0.2", "key", "Return"], environment: environment)
     }
 
     package func stop() {

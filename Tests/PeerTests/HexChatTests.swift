@@ -38,10 +38,10 @@ struct HexChatTests {
         bob.send("PRIVMSG alice :canary for hexchat")
         try alice.waitFor("[e2e] canary for hexchat", in: "bob")
 
-        // Commands in a window of the sidecar's own, whose name no file has.
+        // Commands in a window of the sidecar's own.
         try alice.send("query *pawl")
         try alice.send("msg *pawl status")
-        try alice.waitFor("(this one)", in: "_pawl")
+        try alice.waitFor("(this one)", in: "*pawl")
         #expect(!lab.tap.shows("canary") && !lab.tap.shows("*pawl"))
     }
 
