@@ -1,4 +1,5 @@
 import Envelope
+import Foundation
 import IRCCodec
 import Protection
 import Reports
