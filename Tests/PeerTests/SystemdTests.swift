@@ -29,8 +29,9 @@ struct SystemdTests {
         }
         @discardableResult func run(_ line: String) throws -> String {
             let output = try machine.run(line, timeout: Self.patience)
-            #expect(output.succeeded, "\(line): \(output)\n\(try machine.run("journalctl -u pawl -n 30 --no-pager"))")
-            return output.stdout
+            guard !output.succeeded else { return output.stdout }
+            let journal = try machine.run("journalctl -u pawl -n 30 --no-pager").stdout
+            throw PeerError("\(line): \(output)\n\(journal)")
         }
         func install(_ name: String) throws {
             try run("dpkg --force-depends --force-confold -i \(SystemdMachine.shared)/\(name)")
