@@ -56,7 +56,7 @@ package final class SystemdMachine {
     package func run(_ line: String, timeout: Duration = Deadline.usual) throws -> ChildProcess.Output {
         try ChildProcess.run(
             "/usr/bin/nsenter",
-            ["--target", "\(pid)", "--mount", "--pid", "--ipc", "--uts", "--wd=/", "/bin/bash", "-c", line],
+            ["--target", "\(pid)", "--mount", "--pid", "--ipc", "--uts", "--wd", "/bin/bash", "-c", line],
             environment: [
                 "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_PAGER": "cat",
                 "PAWL_DATA": "", "HOME": "/root",
@@ -115,7 +115,7 @@ package final class SystemdMachine {
         # Nothing else of this machine is started in the other one.
         for path in "$root"/etc/systemd/system/*.wants; do rm -rf "$path"; done
         : > "$root/etc/machine-id"
-        rm -f "$root/usr/sbin/policy-rc.d"
+        rm -f "$root/usr/sbin/policy-rc.d" "$root/var/lib/man-db/auto-update"
         cd "$root"
         mkdir -p mnt/before
         pivot_root . mnt/before
