@@ -2,6 +2,7 @@ import DeviceSessions
 import Devices
 import Envelope
 import Messenger
+import Protection
 import StorePort
 import Testing
 
