@@ -95,13 +95,18 @@ package final class ControlSocket: Sendable {
             return state.isDraining
         }
         defer { state.withLock { $0.calls[ObjectIdentifier(call)] = nil } }
-        return await withTaskCancellationHandler {
+        let reply = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 eventLoop.execute { call.begin(isRefused: isDraining) { continuation.resume(returning: $0) } }
             }
         } onCancel: {
             eventLoop.execute { call.cancel() }
         }
+        // A gateway that may not act on what it knows holds its connections; this one has no place for that.
+        guard services.downstream().gate?.isOpen != false else {
+            return .failure(.closed(reason: "the gateway does not know whether another one has taken over"))
+        }
+        return reply
     }
 }
 
