@@ -9,6 +9,7 @@ import HTTPCodec
 import JSONGateway
 import NIOCore
 import NIOPosix
+import NIOSupport
 import Synchronization
 package import TransportsService
 
