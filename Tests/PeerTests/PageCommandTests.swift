@@ -18,7 +18,7 @@ import Testing
         "swift build": "it takes ten minutes",
         "apt-get install ./pawl_": "PackageTests installs the package",
         "useradd": "it would change this machine; PackageTests makes the user of the package",
-        "systemctl enable": "there is no systemd here; ServiceManagerTests is its other end",
+        "systemctl enable": "SystemdTests runs it under systemd; ServiceManagerTests is its other end",
         "install -m 644 deploy/pawl.service": "the same",
         "journalctl": "the same",
         "pawl gateways": "SeveralGatewaysTests runs it, on a database",
