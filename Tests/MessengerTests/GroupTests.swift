@@ -682,7 +682,8 @@ import Testing
         }
         // A sidecar's message of several lines is a text with breaks.
         let lines = ["one ", "more", "", "two"].map { Body.Line(text: Array($0.utf8), continues: $0 == "more") }
-        #expect(try ChatContent(Body(lines: lines), now: 2) == ChatContent(.text, text: "one more\n\ntwo", writtenAt: 2))
+        let content = ChatContent(.text, text: "one more\n\ntwo", writtenAt: 2)
+        #expect(try ChatContent(Body(lines: lines), now: 2) == content)
         // Receipts and signals belong to people.
         var receipt = ChatContent(.read([MessageID(1)]), writtenAt: 1)
         receipt.group = state.reference
