@@ -33,6 +33,8 @@ struct OwnershipTests {
         #expect(try store.commit([group], by: epochs) == [nil])
         store.membership.freeze()
         let heir = try second.open(database.address())
+        // The heir has ended its connections.
+        store.writer.close()
         #expect(try database.number("SELECT count(*)::int8 FROM pawl.gateway") == 1)
         let later = ChangeGroup([.putSession(StoreConformance.session(1, 2, fence: 2))], in: .shard(.only))
         #expect(throws: StoreError.epochLost(.only)) { try store.commit([later], by: [epochs[0]]) }
