@@ -9,9 +9,7 @@ import Testing
 /// brings, the command line of its unit, and the commands of `deploy/OPERATIONS.md`.
 ///
 /// What cannot be played here is systemd: the unit's command is run as it stands there, and the restart of an upgrade by hand.
-@Suite(
-    .blocking, .serialized,
-    .enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil && geteuid() == 0, "dpkg changes owners"))
+@Suite(.blocking, .serialized, .enabled(if: PackageMachine.isPlayed, "it is long, and dpkg changes owners"))
 struct OperatorHourTests {
     /// The operator's machine, with the package installed.
     private final class Desk {

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import PeerKit
 import Testing
 
@@ -9,6 +10,9 @@ struct PackageMachine {
     /// The root of the source tree.
     static let sources = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().path
+
+    /// Whether the tests are run that play more than a minute with a package: dpkg changes owners.
+    static var isPlayed: Bool { ProcessInfo.processInfo.environment["PAWL_LONG"] != nil && geteuid() == 0 }
 
     let scratch: ScratchDirectory
     var root: String { scratch.file("root") }

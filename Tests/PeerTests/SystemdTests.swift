@@ -7,11 +7,7 @@ import Testing
 /// The package under systemd: installed, started, reloaded, backed up, upgraded while people are connected, and removed.
 ///
 /// With the unit as it is delivered, so that all that it forbids is forbidden here.
-@Suite(
-    .blocking, .serialized,
-    .enabled(
-        if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil && SystemdMachine.canRun,
-        "it needs root and namespaces"))
+@Suite(.blocking, .serialized, .enabled(if: PackageMachine.isPlayed && SystemdMachine.canRun, "it needs namespaces"))
 struct SystemdTests {
     private static let patience = Duration.seconds(600)
 
