@@ -179,11 +179,33 @@ enum Assembly {
                 "A sidecar keeps one person's keys in a file of its own, and store.url names a database. Remove store.url."
             )
         }
-        let membership = try Membership.join(
-            address, directory: configuration.data, key: keySource(configuration.storageKey),
-            name: configuration.store.gateway, program: ProgramVersion.text)
+        let membership = try reaching(logger) { () throws(StoreError) in
+            try Membership.join(
+                address, directory: configuration.data, key: keySource(configuration.storageKey),
+                name: configuration.store.gateway, program: ProgramVersion.text)
+        }
         if !configuration.store.standby { try membership.refuseOthers() }
         return Standby(membership, configuration, logger: logger, requestStop: requestStop)
+    }
+
+    /// Ours: for how long a start tries to reach its database. A service manager allows five starts a minute, and those of an
+    /// outage must be fewer: a gateway that is given up does not come back with the database.
+    private static let reachTime: Duration = .seconds(20)
+
+    /// Tries again for a while if the database cannot be reached or is not in order.
+    private static func reaching<Value>(
+        _ logger: Logger, _ body: () throws(StoreError) -> Value
+    ) throws(StoreError) -> Value {
+        let end = ContinuousClock.now + reachTime
+        var isTold = false
+        while true {
+            do throws(StoreError) { return try body() } catch {
+                guard case .unavailable = error, ContinuousClock.now < end else { throw error }
+                if !isTold { logger.warning("\(error.message) It is tried again for \(reachTime).") }
+                isTold = true
+            }
+            Thread.sleep(forTimeInterval: 0.5)
+        }
     }
 
     /// The database of the store; nil if the store is a file.
