@@ -37,6 +37,12 @@ struct ClusterReading: Sendable {
     var owner: Int64? { shards.first.flatMap { $0.owner == 0 ? nil : $0.owner } }
     var mark: ShardMark { .sum(shards.map { ($0.epoch, $0.commits) }) }
 
+    /// Notes that a gateway has taken the shards, before the next beat reads it.
+    mutating func note(_ marks: [(epoch: Int64, commits: Int64)], of gateway: Int64, from suspect: Int64?) {
+        shards = marks.map { ShardEntry(owner: gateway, epoch: $0.epoch, commits: $0.commits) }
+        gateways.removeAll { $0.id == suspect }
+    }
+
     func gateway(_ id: Int64?) -> Gateway? { gateways.first { $0.id == id } }
 }
 

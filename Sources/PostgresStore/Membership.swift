@@ -436,7 +436,10 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         guard let epochs else { return .refused(operation) }
         switch statements.take(epochs, from: suspect?.row) {
         case .success(let marks):
-            condition.withLock { (taken, takeover) = (marks, how) }
+            condition.withLock {
+                (taken, takeover) = (marks, how)
+                reading?.note(marks, of: joining.gateway, from: suspect?.row)
+            }
             return .taken(operation, .sum(marks))
         case .failure(.refused(.divisionByZero, _)): return .refused(operation)
         case .failure(let failure):
