@@ -12,6 +12,7 @@ final class GatewaysLab {
     static func file(_ name: String) -> String { root.appending(path: "config/\(name).cfg").path }
 
     static let quickstart = root.appending(path: "deploy/quickstart").path
+    static let alerts = root.appending(path: "config/monitoring/alerts-gateways.yaml").path
     static let page = root.appending(path: "deploy/OPERATIONS.md").path
 
     let database: PostgreSQL

@@ -90,9 +90,11 @@ import Testing
     /// Debian's Prometheus with the shipped files, but for the addresses and a shorter interval.
     @Test(.enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil))
     func prometheusReadsAllOfIt() throws {
-        let checked = try ChildProcess.run(
-            "promtool", ["check", "rules", Self.folder.appending(path: "alerts.yaml").path])
-        #expect(checked.succeeded, "\(checked)")
+        for name in ["alerts.yaml", "alerts-gateways.yaml"] {
+            let checked = try ChildProcess.run(
+                "promtool", ["check", "rules", Self.folder.appending(path: name).path])
+            #expect(checked.succeeded, "\(checked)")
+        }
         let desk = try Desk()
         defer { desk.stop() }
         let scratch = try ScratchDirectory()

@@ -76,6 +76,15 @@ struct SeveralGatewaysTests {
             }
         }
 
+        /// Lines that are under way when the caller goes on.
+        func burst(_ generator: inout SeededGenerator) {
+            for _ in 0..<Int.random(in: 0...20, using: &generator) {
+                sendToBert()
+                bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
+                toAnna.sent += 1
+            }
+        }
+
         func sendToBert() {
             anna.send("PRIVMSG \(bert.nick) :number \(toBert.sent)")
             toBert.sent += 1
@@ -145,6 +154,7 @@ struct SeveralGatewaysTests {
             if Bool.random(using: &generator) { accepted.formUnion(try lab.ids(serving)) }
             var old = (anna: people.anna, bert: people.bert)
             let process = lab.gateways[serving].pid
+            people.burst(&generator)
             let next = try faults[round % faults.count].happen(to: lab) { _ in
                 // What it had written before it was stopped has arrived by now.
                 people.collect(for: .milliseconds(200))
@@ -182,6 +192,7 @@ struct SeveralGatewaysTests {
         }
         people.talk(&generator)
         let accepted = try lab.ids(first)
+        people.burst(&generator)
         let next = try GatewayFault.drain.happen(to: lab)
         try people.collectEnded(try people.loginAgain())
         people.talk(&generator)
@@ -426,6 +437,13 @@ struct SeveralGatewaysTests {
         #expect(
             refused.failureCode == "standing-by" && refused.stderr.contains(GatewaysLab.name(watcher)), "\(refused)")
         #expect(try lab.gateways[first].admin(["status"]).succeeded)
+        // What the alerts ask for is there, at a standby and at the one that serves.
+        let alerts = try String(contentsOfFile: GatewaysLab.alerts, encoding: .utf8)
+        let names = Set(alerts.matches(of: /pawl_[a-z_]+/).map { String($0.output) })
+        for number in [first, watcher] {
+            let samples = Set(try lab.samples(number).keys.map { String($0.prefix { $0 != "{" }) })
+            #expect(names.count > 3 && names.isSubset(of: samples), "\(names.subtracting(samples))")
+        }
 
         let page = try String(contentsOfFile: GatewaysLab.page, encoding: .utf8)
         var statements = 0
