@@ -6,8 +6,8 @@ public import Testing
 /// Swift's own pool has as many threads as there are cores. Tests that block them all keep the others' tasks
 /// waiting past any patience. So would threads that such tests share: each part of a test runs at once.
 public struct BlockingTrait: SuiteTrait, TestTrait, TestScoping {
-    /// Such tests wait for others most of the time: with fewer the cores are idle.
-    private static let permits = Permits(max(2, ProcessInfo.processInfo.activeProcessorCount * 3))
+    /// Such tests wait for others most of the time.
+    private static let permits = Permits(max(2, ProcessInfo.processInfo.activeProcessorCount * 2))
 
     /// Whether a suite's tests inherit it: they do.
     public var isRecursive: Bool { true }
