@@ -76,7 +76,10 @@ import Testing
                     }
                 }
                 .connect(to: try #require(server.localAddress)).get()
-            accepted = try await promise.futureResult.get()
+            let accepted = try await promise.futureResult.get()
+            self.accepted = accepted
+            // The initialiser runs before that.
+            try await eventuallyAsync("the connection is accepted") { accepted.isActive }
         }
 
         func set(_ isOpen: Bool) { switched.isOpen.store(isOpen, ordering: .sequentiallyConsistent) }
