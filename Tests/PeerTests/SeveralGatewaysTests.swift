@@ -448,7 +448,8 @@ struct SeveralGatewaysTests {
     }
 
     /// The play of `--gateways`, which checks for itself what all people saw and what the backend and the database hold.
-    @Test func theQuickstartEndsWell() throws {
+    /// It takes longer than a minute.
+    @Test(.enabled(if: isLong)) func theQuickstartEndsWell() throws {
         let output = try ChildProcess.run(
             GatewaysLab.quickstart, ["--gateways", "3", "--once"],
             environment: ["PAWL_BIN": PawlProcess.binary(), "NO_COLOR": "1"], timeout: .seconds(900))
