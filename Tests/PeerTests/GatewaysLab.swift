@@ -143,8 +143,10 @@ final class GatewaysLab {
     }
 
     /// Demands that no ratchet was stepped twice: then its peer could not read.
+    ///
+    /// `open_failed_forgotten` is no failure: a message that an earlier gateway has opened was sent once more.
     func expectAllWasReadable(_ number: Int) throws {
-        for (name, count) in try samples(number) where count > 0 {
+        for (name, count) in try samples(number) where count > 0 && !name.contains("open_failed_forgotten") {
             let isFailure = ["open_failed_", "unreadable_sessions", "unexpected_events"]
                 .contains { name.contains($0) }
             #expect(!isFailure, "\(name) is \(count)")

@@ -2,6 +2,7 @@ import PawlMessenger
 import PawlPeerToPeerTCP
 import PeerKit
 import Synchronization
+import TestKit
 import TestThreads
 
 /// A gateway that relays, and the devices that it knows. Their messages go over another server.
@@ -30,7 +31,13 @@ final class RelayLab: Sendable {
         let kept = Kept()
         let person = try await Person.register(name, at: server, [factory], settings) { kept.keep($0) }
         guard let own = kept.request else { throw CypherTransportError.notFound }
-        let config = try await person.messenger.transport.readKeyBundle(forUsername: name)
+        // A registration publishes its keys after it has returned.
+        var config: UserConfig?
+        try await eventuallyAsync("the keys of \(name) are published") {
+            config = try? await person.messenger.transport.readKeyBundle(forUsername: name)
+            return config != nil
+        }
+        guard let config else { throw CypherTransportError.notFound }
         let client = GatewayTransportClient(url: try lab.url, for: own) { _ in login }
         try await client.publishKeyBundle(config)
         return (person, factory)

@@ -104,7 +104,7 @@ import Testing
             try await channel.writeAndFlush(ByteBuffer(bytes: [byte]))
         }
         try await eventuallyAsync("it is connected") { client.connected == .connected }
-        #expect(await isRefused(port))
+        try await eventuallyAsync("nobody listens") { await isRefused(port) }
         try await channel.close()
         try await client.disconnect()
     }
