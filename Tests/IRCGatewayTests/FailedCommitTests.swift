@@ -44,6 +44,23 @@ import Vault
         #expect(!again.canary.contains("number three"))
     }
 
+    /// The backend sends a message once: one that the store did not take is opened when it does, in its place.
+    @Test func anOpeningThatIsNotStoredIsTriedAgain() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let people = ["alice", "bob"].map { world.connect($0, account: $0) }
+        world.send(people[0], "PRIVMSG bob :zero")
+        world.backend.isStalled = true
+        for text in ["one", "two"] { world.send(people[0], "PRIVMSG bob :\(text)") }
+        world.failsNextOpen = true
+        world.backend.resume()
+        world.settle()
+        #expect(!world.failsNextOpen && people[1].texts == ["zero"])
+        world.advance(seconds: 1)
+        #expect(people[1].texts == ["zero", "one", "two"])
+        #expect(!people[1].read.contains { $0.contains("could not be shown") })
+        #expect(world.environment.tally[.openStore] == 0)
+    }
+
     /// The latch of messages that the gateway has sealed stays when a rise to end-to-end is not stored.
     @Test func aRiseThatIsNotStoredLeavesTheLatchBeforeIt() throws {
         let store = InMemoryStore()

@@ -166,12 +166,6 @@ extension IRCConnectionMachine {
         let target = line.text(0) ?? ""
         let verb = line.string(line.verbSpan)
         let name = line.folded(line.sourceNick, support.caseMapping)
-        let open = PendingOpen(
-            room: context.room?.roomName, isReplay: context.isReplay,
-            tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
-            sourceNick: line.string(line.sourceNick), verb: verb, target: target,
-            raws: role.clientDevice == nil ? [] : raws)
-        inbound.beginOpening(open, at: ticket)
         var job = OpenJob(
             connection: id, ticket: ticket, account: context.account,
             recipients: context.room.map { [$0] } ?? identity.accounts,
@@ -181,6 +175,12 @@ extension IRCConnectionMachine {
         job.latchesRoom = role.hasFront
         job.presence = context.presence
         job.isReplay = context.isReplay
+        let open = PendingOpen(
+            room: context.room?.roomName, isReplay: context.isReplay,
+            tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
+            sourceNick: line.string(line.sourceNick), verb: verb, target: target,
+            raws: role.clientDevice == nil ? [] : raws, job: job)
+        inbound.beginOpening(open, at: ticket)
         out.jobs.append(.open(job))
     }
 
@@ -225,6 +225,7 @@ extension IRCConnectionMachine {
     }
 
     package func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Timestamp, _ out: MachineOutput) {
+        if failure == .store, inbound.isTriedAgain(ticket, now: now.monotonic) { return scheduleWake(now, out) }
         guard let open = inbound.endOpening(ticket) else { return }
         var isDue = true
         if case .sidecar(let sidecar) = role {

@@ -224,6 +224,7 @@ package final class IRCConnectionMachine {
         renewPolicy(now, out)
         if capabilities.isOverdue(now: now.monotonic) { giveUpNegotiation(now, out) }
         expireFragments(now, out)
+        out.jobs += inbound.dueRetries(now: now.monotonic).map { .open($0) }
         expireProbes(now, out)
         releaseHeld(now, out)
         if case .sidecar(let sidecar) = role {
@@ -393,6 +394,7 @@ package final class IRCConnectionMachine {
     func scheduleWake(_ now: Timestamp, _ out: MachineOutput) {
         if let deadline = capabilities.deadline { out.wake(at: deadline) }
         if let deadline = inbound.fragments.nextDeadline { out.wake(at: deadline) }
+        if let deadline = inbound.retryAt { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
         if case .sidecar(let sidecar) = role {

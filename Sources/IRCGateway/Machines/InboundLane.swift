@@ -3,6 +3,9 @@
 //
 // A message to a room waits behind the copies that were requested before it, so that the vault opens and stores the
 // messages of a room in one order. Lines of a room from before a restart wait until the client is in that room again.
+//
+// An opening that the store does not take, because its database is away or its disk is full, is tried again: the backend
+// sends a message once, so it would be lost to its reader. The lines behind it wait.
 
 import DequeModule
 import IRCCodec
@@ -12,10 +15,20 @@ import RequestQueue
 struct InboundLane {
     typealias Ticket = OrderedQueue<InboundEntry>.Ticket
 
+    /// Ours: between two tries of an opening, in nanoseconds.
+    static let retryPause: Int64 = 500_000_000
+    /// Ours: how long an opening is tried again, in nanoseconds: shorter than usual ping timeouts of backends, whose PING
+    /// waits behind it.
+    static let retryLimit: Int64 = 90_000_000_000
+
     /// Envelopes that are not complete yet.
     var fragments = FragmentCollector()
     private var queue = OrderedQueue<InboundEntry>()
     private var opens: [Ticket: PendingOpen] = [:]
+    /// Openings that the store did not take, in the order in which they are tried again.
+    private var refused: [Ticket] = []
+    /// When they are tried again; nil if there are none.
+    private(set) var retryAt: Int64?
     private var copies: [Ticket: PendingCopy] = [:]
     /// Messages to rooms that arrived after the copies, in order.
     private var postponed: Deque<PostponedOpening> = []
@@ -45,6 +58,35 @@ struct InboundLane {
 
     /// Removes and returns an envelope that the vault has answered. Its position stays reserved until it is resolved.
     mutating func endOpening(_ ticket: Ticket) -> PendingOpen? { opens.removeValue(forKey: ticket) }
+
+    /// The store has not taken an opening: it is tried again at ``retryAt``.
+    ///
+    /// - Returns: false if that was tried for long enough.
+    mutating func isTriedAgain(_ ticket: Ticket, now: Int64) -> Bool {
+        guard var open = opens[ticket] else { return false }
+        let since = open.refusedAt ?? now
+        guard now - since < Self.retryLimit else { return false }
+        open.refusedAt = since
+        opens[ticket] = open
+        refused.append(ticket)
+        retryAt = retryAt ?? now + Self.retryPause
+        return true
+    }
+
+    /// Removes and returns the jobs of the openings that are tried again now.
+    mutating func dueRetries(now: Int64) -> [OpenJob] {
+        guard let retryAt, retryAt <= now else { return [] }
+        // Without the line: connections that waited for a copy of it have been told to open it themselves.
+        let jobs = refused.sorted().compactMap { ticket in
+            opens[ticket].map { open in
+                var job = open.job
+                job.line = nil
+                return job
+            }
+        }
+        (refused, self.retryAt) = ([], nil)
+        return jobs
+    }
 
     // MARK: Copies
 

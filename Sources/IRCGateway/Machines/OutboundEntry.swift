@@ -72,6 +72,10 @@ package struct PendingOpen: Sendable {
     package var target: String
     /// The original lines, if the client's own device may have to open them; else empty.
     var raws: [ByteBuffer] = []
+    /// What the vault was sent; it is sent again if the store does not take it.
+    var job: OpenJob
+    /// When the store did not take it for the first time; nil if that has not happened.
+    var refusedAt: Int64?
 }
 
 /// A message that the vault is sealing.

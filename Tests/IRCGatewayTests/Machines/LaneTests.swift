@@ -228,10 +228,42 @@ import Testing
             context: OpeningContext(account: .services("alice")))
     }
 
+    private func opening(_ ticket: UInt64) -> PendingOpen {
+        PendingOpen(
+            tags: [], source: "bob!b@h", sourceNick: "bob", verb: "PRIVMSG", target: "alice",
+            job: OpenJob(
+                connection: ConnectionID(1), ticket: ticket, account: .services("alice"),
+                recipients: [.services("alice")], senders: [.services("bob")], envelope: [1], lineHead: []))
+    }
+
+    /// What the store does not take is tried again for a while, and the lines behind it wait.
+    @Test mutating func anOpeningThatIsNotStoredIsTriedAgain() {
+        let tickets = [lane.reserve(), lane.reserve()]
+        for ticket in tickets { lane.beginOpening(opening(ticket), at: ticket) }
+        lane.append(line("later"))
+        #expect(lane.retryAt == nil && lane.dueRetries(now: 0).isEmpty)
+        var (now, tries) = (Int64(1_000), 0)
+        // The second one is answered first, as after jobs of two batches.
+        while tickets.reversed().allSatisfy({ lane.isTriedAgain($0, now: now) }) {
+            #expect(lane.retryAt == now + InboundLane.retryPause)
+            #expect(lane.dueRetries(now: now + InboundLane.retryPause - 1).isEmpty)
+            now += InboundLane.retryPause
+            #expect(lane.dueRetries(now: now).map(\.ticket) == tickets)
+            #expect(lane.retryAt == nil && lane.dueRetries(now: now).isEmpty)
+            tries += 1
+        }
+        #expect(tries == Int(InboundLane.retryLimit / InboundLane.retryPause))
+        #expect(shown() == [] && !lane.isTriedAgain(99, now: now))
+        for ticket in tickets {
+            #expect(lane.endOpening(ticket) != nil)
+            lane.resolve(ticket, with: [line("not stored")])
+        }
+        #expect(shown() == ["not stored", "not stored", "later"])
+    }
+
     @Test mutating func aLineWaitsForTheEnvelopeBeforeIt() {
         let ticket = lane.reserve()
-        lane.beginOpening(
-            PendingOpen(tags: [], source: "bob!b@h", sourceNick: "bob", verb: "PRIVMSG", target: "alice"), at: ticket)
+        lane.beginOpening(opening(ticket), at: ticket)
         lane.append(line("later"))
         #expect(shown() == [] && lane.count == 2)
         #expect(lane.endOpening(ticket)?.sourceNick == "bob" && lane.endOpening(ticket) == nil)
