@@ -76,6 +76,15 @@ struct SeveralGatewaysTests {
             }
         }
 
+        /// Lines that are under way when the caller goes on.
+        func burst(_ generator: inout SeededGenerator) {
+            for _ in 0..<Int.random(in: 0...20, using: &generator) {
+                sendToBert()
+                bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
+                toAnna.sent += 1
+            }
+        }
+
         func sendToBert() {
             anna.send("PRIVMSG \(bert.nick) :number \(toBert.sent)")
             toBert.sent += 1
@@ -145,6 +154,7 @@ struct SeveralGatewaysTests {
             if Bool.random(using: &generator) { accepted.formUnion(try lab.ids(serving)) }
             var old = (anna: people.anna, bert: people.bert)
             let process = lab.gateways[serving].pid
+            people.burst(&generator)
             let next = try faults[round % faults.count].happen(to: lab) { _ in
                 // What it had written before it was stopped has arrived by now.
                 people.collect(for: .milliseconds(200))
@@ -182,6 +192,7 @@ struct SeveralGatewaysTests {
         }
         people.talk(&generator)
         let accepted = try lab.ids(first)
+        people.burst(&generator)
         let next = try GatewayFault.drain.happen(to: lab)
         try people.collectEnded(try people.loginAgain())
         people.talk(&generator)
