@@ -4,7 +4,7 @@ extension JSONScanner {
         var entry = JSONEntry(kind, start: position)
         position += 1
         while true {
-            skipPlainBytes()
+            position = JSONWord.skipPlain(bytes, from: position)
             guard position < bytes.count else { throw JSONError(.endsEarly, at: position) }
             switch bytes[position] {
             case UInt8(ascii: "\""):
@@ -21,18 +21,6 @@ extension JSONScanner {
             case 0x20..<0x80: position += 1
             default: try sequence()
             }
-        }
-    }
-
-    /// Skips ASCII except quotes, backslashes and control characters, eight bytes at a time.
-    private mutating func skipPlainBytes() {
-        while position + 8 <= bytes.count {
-            let found = JSONWord.special(bytes.loadUnaligned(fromByteOffset: position, as: UInt64.self))
-            guard found == 0 else {
-                position += found.trailingZeroBitCount / 8
-                return
-            }
-            position += 8
         }
     }
 
@@ -97,5 +85,19 @@ enum JSONWord {
         let backslash = word ^ all(UInt8(ascii: "\\"))
         let control = (word &- all(0x20)) & ~word
         return (((quote &- all(1)) & ~quote) | ((backslash &- all(1)) & ~backslash) | control | word) & all(0x80)
+    }
+
+    /// Skips ASCII except quotes, backslashes and control characters, eight bytes at a time.
+    ///
+    /// - Returns: the place of the first byte that is not plain, or one with fewer than eight bytes behind it.
+    @inline(__always)
+    static func skipPlain(_ bytes: UnsafeRawBufferPointer, from start: Int) -> Int {
+        var position = start
+        while position + 8 <= bytes.count {
+            let found = special(bytes.loadUnaligned(fromByteOffset: position, as: UInt64.self))
+            guard found == 0 else { return position + found.trailingZeroBitCount / 8 }
+            position += 8
+        }
+        return position
     }
 }

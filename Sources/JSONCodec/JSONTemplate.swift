@@ -128,15 +128,7 @@ package struct JSONTemplate: Sendable {
     private static let idLimit = 255
 
     private static func endOfString(in bytes: UnsafeRawBufferPointer, from start: Int) -> Int? {
-        var position = start
-        while position + 8 <= bytes.count {
-            let special = JSONWord.special(bytes.loadUnaligned(fromByteOffset: position, as: UInt64.self))
-            guard special == 0 else {
-                position += special.trailingZeroBitCount / 8
-                break
-            }
-            position += 8
-        }
+        var position = JSONWord.skipPlain(bytes, from: start)
         var isASCII = true
         while position < bytes.count, bytes[position] != UInt8(ascii: "\"") {
             guard bytes[position] >= 0x20, bytes[position] != UInt8(ascii: "\\") else { return nil }

@@ -172,7 +172,7 @@ private final class ActGateHandler: ChannelDuplexHandler {
         guard context.channel.isActive else { return }
         guard gate.isOpen else {
             guard gate.isEnded else { return wait(context) }
-            return end(context)
+            return drop { context.close(mode: $0, promise: $1) }
         }
         let (held, arrived) = (outputs, inputs)
         (outputs, inputs) = ([], [])
@@ -195,27 +195,17 @@ private final class ActGateHandler: ChannelDuplexHandler {
         context.read()
     }
 
-    /// Drops what is held, and closes the connection if that was asked for.
-    private func end(_ context: ChannelHandlerContext) {
+    /// Drops what is held.
+    ///
+    /// - Parameter close: ends a close that was held.
+    private func drop(_ close: (CloseMode, EventLoopPromise<Void>?) -> Void = { $1?.succeed() }) {
         let held = outputs
         outputs = []
         for output in held {
             switch output {
             case .write(_, let promise): promise?.fail(ChannelError.ioOnClosedChannel)
             case .flush: break
-            case .close(let mode, let promise): context.close(mode: mode, promise: promise)
-            }
-        }
-    }
-
-    private func drop() {
-        let held = outputs
-        outputs = []
-        for output in held {
-            switch output {
-            case .write(_, let promise): promise?.fail(ChannelError.ioOnClosedChannel)
-            case .flush: break
-            case .close(_, let promise): promise?.succeed()
+            case .close(let mode, let promise): close(mode, promise)
             }
         }
     }
