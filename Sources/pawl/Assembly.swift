@@ -28,6 +28,8 @@ enum Assembly {
         /// Makes the store's file complete, after the last commit. Not left to the end of the last reference: one that stays would
         /// leave commits in the log beside it.
         var completeStore: @Sendable () -> Void
+        /// Why the store has ended this gateway; nil if it has not.
+        var failure: @Sendable () -> StoreError?
         /// Notices for the operator at this start.
         var notices: [String] = []
     }
@@ -50,6 +52,7 @@ enum Assembly {
         let (policies, source) = try policyTable(configuration, role, store)
         let tables = SharedTables(policies: policies)
         let endpoints = Shared(try Endpoints(configuration, standby?.gate))
+        let ended = Shared<StoreError?>(nil)
         let parts = FrontParts(
             configuration: configuration, network: network.name, store: store,
             sealer: StorageSealer(key: opened.key.withBytes { $0 }), tables: tables,
@@ -62,6 +65,7 @@ enum Assembly {
                 if case .epochLost = failure { Standby.endTaken(logger) }
                 if case .rolledBack(let text) = failure {
                     logger.critical("\(text) This gateway ends.")
+                    ended.withLock { $0 = failure }
                     requestStop()
                 }
             })
@@ -88,7 +92,8 @@ enum Assembly {
             }, requestStop: requestStop)
         return Assembled(
             gateway: gateway, configuration: configuration, group: group,
-            completeStore: opened.complete, notices: [network.notice].compactMap { $0 } + opened.notices)
+            completeStore: opened.complete, failure: { standby?.failure ?? ended.withLock { $0 } },
+            notices: [network.notice].compactMap { $0 } + opened.notices)
     }
 
     /// The notice of a start that has moved the queue of an earlier version into the store; nil for other starts.

@@ -306,6 +306,22 @@ struct SeveralGatewaysTests {
         #expect(!people.tap.shows("sealed now"))
     }
 
+    /// Gateways whose tables are gone have failed, and a service manager starts them again; they were not stopped.
+    @Test func gatewaysWithoutTheirTablesFail() throws {
+        let server = try NgIRCd()
+        let lab = try GatewaysLab(upstream: server.port, policy: "hosted")
+        defer {
+            lab.stop()
+            server.stop()
+        }
+        _ = try lab.serving()
+        _ = try lab.database.query("DROP SCHEMA pawl CASCADE")
+        for gateway in lab.gateways {
+            try eventually("its end") { !gateway.isRunning }
+            #expect(gateway.stop() == .exited(1), "\(gateway.output)")
+        }
+    }
+
     /// A start in an outage of the database waits for a while, so that a service manager does not give the gateway up.
     @Test func aStartWaitsForTheDatabase() throws {
         let database = try PostgreSQL()

@@ -119,6 +119,8 @@ struct GatewayService: Service {
         await gateway.front.stop()
         assembled.completeStore()
         try await assembled.group.shutdownGracefully()
+        // A service manager starts a process again that has failed, and leaves one that was stopped.
+        if let failure = assembled.failure() { throw failure }
     }
 
     /// Why a serving gateway is not ready; nil if it is.

@@ -138,6 +138,9 @@ final class Standby: Sendable {
 
     var gateway: Gateway? { state.withLock { $0.gateway } }
 
+    /// Why this gateway cannot take part any more; nil if it can.
+    var failure: StoreError? { state.withLock { $0.failure } }
+
     /// Why this gateway is not ready, as far as the database is concerned; nil if it is.
     var unreadiness: String? {
         let (isAssembled, isListening) = state.withLock { ($0.gateway != nil, $0.readyAt != nil) }
