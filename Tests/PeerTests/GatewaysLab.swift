@@ -50,13 +50,7 @@ final class GatewaysLab {
             started.append(try PawlProcess(upstream: upstream, options))
         }
         gateways = started
-        let ready = try String(contentsOfFile: Self.file("haproxy-ready"), encoding: .utf8)
-        doors = try checks.map { check in
-            try HAProxy { port in
-                ready.replacing("10.0.0.11:9465", with: "127.0.0.1:\(port)").replacing("10.0.0.10", with: "127.0.0.1")
-                    .replacing("127.0.0.1:9464", with: "127.0.0.1:\(check.number)")
-            }
-        }
+        doors = try checks.map { try Self.door($0, balancer: "127.0.0.1", prometheus: "127.0.0.9") }
         let ports = zip(gateways, doors).map { ($0.port, $1.port) }
         let text = try String(contentsOfFile: Self.file("haproxy-gateways"), encoding: .utf8)
         balancer = try HAProxy { port in
@@ -70,6 +64,20 @@ final class GatewaysLab {
             return (lines + servers.map { $0[...] }).joined(separator: "\n") + "\n"
         }
         if upstream != 1 { _ = try serving() }
+    }
+
+    /// HAProxy on the machine of a gateway, which passes on its /ready, for these addresses.
+    private static func door(_ check: FreePort, balancer: String, prometheus: String) throws -> HAProxy {
+        let text = try String(contentsOfFile: file("haproxy-ready"), encoding: .utf8)
+        return try HAProxy { port in
+            text.replacing("10.0.0.11:9465", with: "127.0.0.1:\(port)").replacing("10.0.0.10", with: balancer)
+                .replacing("10.0.0.20", with: prometheus).replacing("127.0.0.1:9464", with: "127.0.0.1:\(check.number)")
+        }
+    }
+
+    /// One that takes this machine for that of Prometheus.
+    func doorForPrometheus(_ number: Int) throws -> HAProxy {
+        try Self.door(checks[number], balancer: "127.0.0.9", prometheus: "127.0.0.1")
     }
 
     /// The port at which HAProxy on the machine of a gateway passes on its /ready.

@@ -513,5 +513,9 @@ struct SeveralGatewaysTests {
         #expect(try door.request("GET", "/ready").status == 200)
         #expect(try door.request("GET", "/metrics").status == 404)
         #expect(try door.request("POST", "/ready").status == 404)
+        let watcher = try lab.doorForPrometheus(try lab.serving())
+        for (path, status) in [("/ready", 200), ("/metrics", 200), ("/", 404)] {
+            #expect(try WebClient(port: watcher.port).request("GET", path).status == status)
+        }
     }
 }
