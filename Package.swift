@@ -22,6 +22,7 @@ func product(_ name: String, _ package: String, trait: String? = nil) -> Target.
 
 let nioCore = product("NIOCore", "swift-nio", trait: "NIO")
 let nioPosix = product("NIOPosix", "swift-nio", trait: "NIO")
+let nioEmbedded = product("NIOEmbedded", "swift-nio", trait: "NIO")
 let nioHTTP1 = product("NIOHTTP1", "swift-nio", trait: "NIO")
 let nioWebSocket = product("NIOWebSocket", "swift-nio", trait: "NIO")
 let nioHTTP2 = product("NIOHTTP2", "swift-nio-http2", trait: "NIO")
@@ -177,7 +178,7 @@ let package = Package(
                 "CLibpq", "DeviceDirectory", "Envelope", "Ownership", "Protection", "RequestQueue", "SQLiteKit",
                 "SQLiteQueue", "StoreBase", "StorePort", crypto,
             ], exclude: ["POSTGRES.md"]),
-        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", crypto, nioCore, nioPosix, nioSSL]),
+        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", crypto, deque, nioCore, nioPosix, nioSSL]),
         library(
             "IRCServer",
             [
@@ -433,7 +434,7 @@ let package = Package(
             [
                 "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCGateway", "NIOSupport",
                 "PeerKit", "Protection", "RequestQueue", "SQLiteStore", "StoreConformance", "StoreBase", "StorePort",
-                "TestKit", "Vault", nioCore, nioPosix,
+                "TestKit", "Vault", nioCore, nioEmbedded, nioPosix,
             ]),
         tests(
             "SQLiteQueueTests",
