@@ -420,7 +420,7 @@ let package = Package(
             "IRCServerTests",
             [
                 "DeviceDirectory", "Devices", "IRCGateway", "IRCServer", "NIOSupport", "PeerKit", "Protection",
-                "TestThreads", nioCore, nioPosix,
+                "TestKit", "TestThreads", nioCore, nioPosix,
             ]),
         tests(
             "HTTPServerTests",

@@ -138,6 +138,9 @@ package final class IRCServer: ChatServer {
     private static let stopPatience: Duration = .seconds(20)
     /// Ours: how long backends may then take to deliver their last messages.
     private static let lastPongPatience: Duration = .seconds(2)
+    /// Ours: how long a closed gate is waited for. One answer of the database that is late closes it for a moment; nothing
+    /// can be sent while the database is away.
+    private static let gatePatience: Duration = .seconds(2)
 
     /// Ends all connections with a notice, after their accepted messages are sent or the time for that is over.
     package func stop() async {
@@ -150,6 +153,8 @@ package final class IRCServer: ChatServer {
         }
         // The backend has every message now; the readers may be connected here too.
         await settle(await step(.probe, connections), within: Self.lastPongPatience)
+        // A closed gate would hold the ends of connections too.
+        services.downstream().gate?.end()
         for connection in connections { connection.end() }
         for connection in connections { try? await connection.downstream.closeFuture.get() }
     }
@@ -165,12 +170,15 @@ package final class IRCServer: ChatServer {
         return unsettled
     }
 
+    /// Waits until connections are settled. Behind a closed gate none can be.
     private func settle(_ connections: [IRCConnection], within patience: Duration) async {
+        let gate = services.downstream().gate
         let end = ContinuousClock.now + patience
-        var rest = connections
-        while !rest.isEmpty, ContinuousClock.now < end {
+        var (rest, lastOpen) = (connections, ContinuousClock.now)
+        while !rest.isEmpty, ContinuousClock.now < min(end, lastOpen + Self.gatePatience) {
             try? await Task.sleep(for: .milliseconds(20))
             rest = await step(.look, rest)
+            if gate?.isOpen != false { lastOpen = .now }
         }
     }
 }

@@ -6,6 +6,7 @@ import NIOPosix
 import PeerKit
 import Protection
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 
@@ -177,6 +178,55 @@ import Testing
         try? await client.writeAndFlush(ByteBuffer(string: bytes)).get()
         try await client.closeFuture.get()
         #expect(connected.numbers.withLock { $0.isEmpty })
+        try await group.shutdownGracefully()
+    }
+
+    private final class Reader: ChannelInboundHandler, Sendable {
+        typealias InboundIn = ByteBuffer
+        let received = Mutex("")
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            received.withLock { $0 += String(buffer: unwrapInboundIn(data)) }
+        }
+    }
+
+    /// A gateway that may not act is stopped all the same; its clients get nothing more.
+    @Test(arguments: [true, false]) func aClosedGateDoesNotKeepAServerFromStopping(_ clientEnds: Bool) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let backend = try await ServerBootstrap(group: group).bind(host: "127.0.0.1", port: 0).get()
+        let gate = ActGate { false }
+        var services = Self.services(backend: backend.localAddress?.port ?? 0)
+        services.downstream = {
+            var options = DownstreamOptions(
+                listeners: [ListenerOptions(host: "127.0.0.1", port: 0)], connectionLimit: 100)
+            options.gate = gate
+            return options
+        }
+        let server = IRCServer(services: services, group: group, connectionIDs: { 1 })
+        let address = try await server.start()[0]
+        let reader = Reader()
+        let client = try await ClientBootstrap(group: group)
+            .channelOption(.allowRemoteHalfClosure, value: true)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(reader) }
+            }
+            .connect(to: address).get()
+        if clientEnds {
+            try await client.writeAndFlush(ByteBuffer(string: "NICK alice\r\n")).get()
+            try await client.close(mode: .output).get()
+        }
+        // It wants to read.
+        try await eventuallyAsync("the connection is accepted") { gate.waitingCount == 1 }
+        let stops = Delivered()
+        Task {
+            await server.stop()
+            stops.numbers.withLock { $0.append(1) }
+        }
+        try await eventuallyAsync("the server stops") { stops.numbers.withLock { !$0.isEmpty } }
+        #expect(server.connectionCount == 0)
+        #expect(reader.received.withLock { $0.isEmpty })
+        try? await client.close()
+        try await backend.close()
         try await group.shutdownGracefully()
     }
 
