@@ -175,17 +175,21 @@ package final class HTTPServer: ChatServer {
         for future in notified { try? await future.get() }
     }
 
-    /// Ends all connections: WebSockets at once, requests in progress after ``HTTPLimits/stopTime`` at most.
+    /// Ends all connections: WebSockets at once, requests in progress after ``HTTPLimits/stopTime`` at most, also while the
+    /// gate is closed.
     package func stop() async {
         await drain()
         let channels = state.withLock { $0.all }
-        let limit = services.limits.stopTime
+        let gate = services.downstream().gate
         await notify(channels, .stop)
-        for channel in channels {
-            let ending = channel.eventLoop.scheduleTask(in: limit) { channel.close(promise: nil) }
-            channel.closeFuture.whenComplete { _ in ending.cancel() }
+        let ending = group.next().scheduleTask(in: services.limits.stopTime) {
+            // A closed gate would hold the closes too.
+            gate?.end()
+            for channel in channels { channel.close(promise: nil) }
         }
         for channel in channels { try? await channel.closeFuture.get() }
+        ending.cancel()
+        gate?.end()
         await state.withLock { $0.controlSocket }?.stop()
         await pools.stop()
     }
