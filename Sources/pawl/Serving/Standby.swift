@@ -97,11 +97,8 @@ final class Standby: Sendable {
     /// Clients are accepted.
     func isReady() { state.withLock { $0.readyAt = Membership.now() } }
 
-    /// Before the connections end: others see that this gateway drains, and a closed gate holds no connection open.
-    func endServing() {
-        membership.drain()
-        gate.end()
-    }
+    /// Before the connections end: others see that this gateway drains. The server ends the gate after what it still sends.
+    func endServing() { membership.drain() }
 
     private func asked() {
         logger.notice("an operator has asked this gateway to drain: it hands over and ends")
