@@ -11,6 +11,7 @@
 import HTTPCodec
 import JSONGateway
 import NIOCore
+import NIOSupport
 import Vault
 
 /// Executes the actions of one ``WebSocketMachine``.
@@ -363,9 +364,11 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         }
     }
 
-    /// Reserves room for what is held. Ends the relay if there is none.
+    /// Reserves room for what is held, and frees the rest. Ends the relay if there is none.
     private func countHeld() {
         guard !isOver else { return }
+        clientBytes.freeUnusedStorage()
+        backendBytes.freeUnusedStorage()
         guard max(behind.toBackend.count, behind.toClient.count) <= WebSocketMachine.waitingLimit else {
             return closeBoth(1008, "Too many messages wait for the gateway.")
         }
