@@ -357,6 +357,10 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var clientParts: Int { clientBytes.readableBytes + clientReader.fragmentBytes }
     private var backendParts: Int { backendBytes.readableBytes + backendReader.fragmentBytes }
 
+    /// Whether a side has sent a part of a message and not its end. What passes in pieces leaves no parts.
+    private var isClientUnfinished: Bool { clientParts > 0 || clientReader.isPassing }
+    private var isBackendUnfinished: Bool { backendParts > 0 || backendReader.isPassing }
+
     private var behindBytes: Int {
         guard !behind.toBackend.isEmpty || !behind.toClient.isEmpty else { return 0 }
         return (behind.toBackend + behind.toClient).reduce(0) { count, message in
@@ -376,8 +380,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         if count != room.count, !room.resize(to: count, for: .webSocket) {
             return closeBoth(1013, ExchangeRefusal.noRoomWords)
         }
-        if clientParts == 0 { partDeadlines.client = .distantFuture }
-        if backendParts == 0 { partDeadlines.backend = .distantFuture }
+        if !isClientUnfinished { partDeadlines.client = .distantFuture }
+        if !isBackendUnfinished { partDeadlines.backend = .distantFuture }
         armPartTimer()
     }
 
@@ -465,7 +469,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         guard !isOver else { return }
         clientBytes.append(arrived: bytes)
         pumpClient()
-        if clientParts > 0 { partDeadlines.client = .now() + connection.limits.stall }
+        if isClientUnfinished { partDeadlines.client = .now() + connection.limits.stall }
         countHeld()
     }
 
@@ -512,7 +516,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         guard !isOver else { return }
         backendBytes.append(arrived: bytes)
         pumpBackend()
-        if backendParts > 0 { partDeadlines.backend = .now() + connection.limits.stall }
+        if isBackendUnfinished { partDeadlines.backend = .now() + connection.limits.stall }
         countHeld()
     }
 
