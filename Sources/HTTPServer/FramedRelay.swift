@@ -264,7 +264,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             case nil: return nil
             case .control(let message): return message
             case .data(let bytes, let opcode, let isLast):
-                var frame = try piece(bytes, opcode, isLast: isLast, mask: connection.origin.nextMask())
+                let mask = connection.origin.nextMask()
+                guard var frame = piece(bytes, opcode, isLast: isLast, mask: mask) else { return nil }
                 writeBackendFrames()
                 upstream.write(frame, room: roomUntilWritten(frame))
                 connection.origin.giveBack(&frame)
@@ -282,7 +283,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             case nil: return nil
             case .control(let message): return message
             case .data(let bytes, let opcode, let isLast):
-                var frame = try piece(bytes, opcode, isLast: isLast, mask: nil)
+                guard var frame = piece(bytes, opcode, isLast: isLast, mask: nil) else { return nil }
                 connection.write(frame, room: roomUntilWritten(frame))
                 connection.origin.giveBack(&frame)
                 guard isLast else { continue }
@@ -293,13 +294,14 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         return try backendReader.next(&backendBytes)
     }
 
-    /// A piece of a message that passes, as a frame.
+    /// A piece of a message that passes, as a frame; nil if a protection has risen since the message began.
     ///
-    /// - Throws: ``FrameFault/tooLong`` if a protection has risen since the message began.
-    private func piece(
-        _ bytes: ByteBuffer, _ opcode: UInt8, isLast: Bool, mask: UInt32?
-    ) throws(FrameFault) -> ByteBuffer {
-        guard socketMachine.passesLongMessages else { throw .tooLong }
+    /// Then the relay ends, also if the protection falls again: what follows is the rest of a message, no frame.
+    private func piece(_ bytes: ByteBuffer, _ opcode: UInt8, isLast: Bool, mask: UInt32?) -> ByteBuffer? {
+        guard socketMachine.passesLongMessages else {
+            closeBoth(FrameFault.tooLong.rawValue, Self.words(.tooLong))
+            return nil
+        }
         var frame = connection.origin.scratch()
         frame.writeFrame(opcode, bytes, mask, isFinal: isLast)
         return frame
