@@ -4,7 +4,6 @@
 //
 // RFC 6455 section 5.3 asks for a mask that the client's page cannot know. It does not ask for one of the gateway's.
 
-import DeviceDirectory
 import JSONCodec
 package import Protection
 import Reports
@@ -21,7 +20,6 @@ struct PassingMessages: Sendable {
     struct Versions: Equatable, Sendable {
         var settings: UInt64
         var policies: UInt64
-        var hasDevices: Bool
     }
 
     struct Kind: Sendable {
@@ -72,10 +70,8 @@ struct PassingMessages: Sendable {
 }
 
 extension WebSocketMachine {
-    private var versions: PassingMessages.Versions {
-        PassingMessages.Versions(
-            settings: environment.settingsVersion, policies: environment.policies.version,
-            hasDevices: !environment.directory.isEmpty)
+    var versions: PassingMessages.Versions {
+        PassingMessages.Versions(settings: environment.settingsVersion, policies: environment.policies.version)
     }
 
     /// Begins to pass messages of the client that were received together.
