@@ -24,7 +24,8 @@ struct PassingMessages: Sendable {
 
     struct Kind: Sendable {
         let template: JSONTemplate
-        /// Under what its messages are counted for reports; nil if they are not.
+        /// Under what its messages are counted for reports; nil if they are not. It is up to ``lifetime`` old: members
+        /// that come or go, and the first login of a recipient, count that much later.
         let observed: (target: String, recipient: ObservedRecipient)?
         /// Messages that have passed and are not counted yet.
         var count = 0
@@ -109,11 +110,12 @@ extension WebSocketMachine {
     /// - Parameters:
     ///   - document: as it was received.
     ///   - frame: its kind.
+    ///   - versions: read before anything was decided, so that a change meanwhile makes what is remembered stale.
     ///   - text: the text in it that was judged; nil if the kind has none.
     ///   - members: those of the text's conversation.
     mutating func remember(
-        _ document: JSONDocument, _ frame: FrameRoute, _ text: FoundMessage? = nil, _ members: [AccountID]? = nil,
-        at now: Timestamp
+        _ document: JSONDocument, _ frame: FrameRoute, _ versions: PassingMessages.Versions,
+        _ text: FoundMessage? = nil, _ members: [AccountID]? = nil, at now: Timestamp
     ) {
         guard passing.takesMore, frame.login == nil, !protects else { return }
         // The text of such messages decides too.
