@@ -100,10 +100,7 @@ extension WebSocketMachine {
     }
 
     /// Whether all messages of the backend pass as they are.
-    package var passesBackend: Bool {
-        toClient.isEmpty && carried.isEmpty && !protects && !calls.isInUse
-            && !environment.settings.mapping.logsInByFrames
-    }
+    package var passesBackend: Bool { toClient.isEmpty && carried.isEmpty && !readsBackend }
 
     /// Remembers a message of the client that passes, so that others like it need not be read.
     ///

@@ -191,15 +191,23 @@ package struct WebSocketMachine: Sendable {
     /// other side: InspIRCd takes lines of any bytes in text messages.
     private func mayPass(_ text: ByteBuffer) -> Bool { !environment.isProtecting || text.isUTF8 }
 
+    /// Whether messages of the client may have to be sealed.
     package var protects: Bool {
         environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
     }
+
+    /// Whether messages of the backend may have to be opened, or kept from a client that opens them itself.
+    var opensMessages: Bool { protects || environment.holdsKeys || calls.isInUse }
+
+    /// Whether messages of the backend are read: a login can be in them too.
+    var readsBackend: Bool { opensMessages || environment.mapping.logsInByFrames }
 
     /// Whether a message that is too long to be read passes.
     ///
     /// Under `opportunistic` only people's own devices seal.
     package var passesLongMessages: Bool {
-        (!protects || !environment.isProtecting && environment.directory.isEmpty) && !calls.isInUse
+        (!protects || !environment.isProtecting && environment.directory.isEmpty) && !environment.holdsKeys
+            && !calls.isInUse
     }
 
     /// Lets such a message pass. `hosted` would refuse it, so it is counted.
