@@ -114,12 +114,7 @@ extension WebSocketMachine {
         _ document: JSONDocument, _ frame: FrameRoute, _ versions: PassingMessages.Versions,
         _ text: FoundMessage? = nil, _ members: [AccountID]? = nil, at now: Timestamp
     ) {
-        guard passing.takesMore, frame.login == nil, !protects else { return }
-        // The text of such messages decides too.
-        let isPlain = frame.shapes.allSatisfy { $0.armour == nil && $0.alternative == nil && $0.parsed.isEmpty }
-        guard isPlain, text == nil || text?.isFlagged == false && frame.shapes.count == 1,
-            let names = environment.mapping.frameNames,
-            let template = JSONTemplate(document, fixed: names.deciding, ids: names.ids)
+        guard passing.takesMore, !protects, let template = environment.mapping.template(of: document, frame, text)
         else { return }
         let observed = text.map { text -> (target: String, recipient: ObservedRecipient) in
             let recipient = environment.observed(
