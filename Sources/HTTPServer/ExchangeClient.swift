@@ -129,8 +129,11 @@ final class ExchangeOrigin {
         return bytes
     }
 
-    /// Takes the buffer of ``scratch()`` back, after its bytes were passed to a channel.
-    func giveBack(_ bytes: inout ByteBuffer) { swap(&bytes, &spare) }
+    /// Takes the buffer of ``scratch()`` back, after its bytes were passed to a channel. A large one is not kept.
+    func giveBack(_ bytes: inout ByteBuffer) {
+        guard bytes.storageCapacity <= ByteBuffer.keptStorage else { return }
+        swap(&bytes, &spare)
+    }
 
     /// Returns a new random mask for a WebSocket frame. Several are drawn at a time, because a call of the kernel costs
     /// as much as a short frame.

@@ -11,6 +11,7 @@
 import HTTPCodec
 import JSONGateway
 import NIOCore
+import NIOSupport
 import Vault
 
 /// Executes the actions of one ``WebSocketMachine``.
@@ -263,7 +264,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             case nil: return nil
             case .control(let message): return message
             case .data(let bytes, let opcode, let isLast):
-                var frame = try piece(bytes, opcode, isLast: isLast, mask: connection.origin.nextMask())
+                let mask = connection.origin.nextMask()
+                guard var frame = piece(bytes, opcode, isLast: isLast, mask: mask) else { return nil }
                 writeBackendFrames()
                 upstream.write(frame, room: roomUntilWritten(frame))
                 connection.origin.giveBack(&frame)
@@ -281,7 +283,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
             case nil: return nil
             case .control(let message): return message
             case .data(let bytes, let opcode, let isLast):
-                var frame = try piece(bytes, opcode, isLast: isLast, mask: nil)
+                guard var frame = piece(bytes, opcode, isLast: isLast, mask: nil) else { return nil }
                 connection.write(frame, room: roomUntilWritten(frame))
                 connection.origin.giveBack(&frame)
                 guard isLast else { continue }
@@ -292,13 +294,14 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         return try backendReader.next(&backendBytes)
     }
 
-    /// A piece of a message that passes, as a frame.
+    /// A piece of a message that passes, as a frame; nil if a protection has risen since the message began.
     ///
-    /// - Throws: ``FrameFault/tooLong`` if a protection has risen since the message began.
-    private func piece(
-        _ bytes: ByteBuffer, _ opcode: UInt8, isLast: Bool, mask: UInt32?
-    ) throws(FrameFault) -> ByteBuffer {
-        guard socketMachine.passesLongMessages else { throw .tooLong }
+    /// Then the relay ends, also if the protection falls again: what follows is the rest of a message, no frame.
+    private func piece(_ bytes: ByteBuffer, _ opcode: UInt8, isLast: Bool, mask: UInt32?) -> ByteBuffer? {
+        guard socketMachine.passesLongMessages else {
+            closeBoth(FrameFault.tooLong.rawValue, Self.words(.tooLong))
+            return nil
+        }
         var frame = connection.origin.scratch()
         frame.writeFrame(opcode, bytes, mask, isFinal: isLast)
         return frame
@@ -356,6 +359,10 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var clientParts: Int { clientBytes.readableBytes + clientReader.fragmentBytes }
     private var backendParts: Int { backendBytes.readableBytes + backendReader.fragmentBytes }
 
+    /// Whether a side has sent a part of a message and not its end. What passes in pieces leaves no parts.
+    private var isClientUnfinished: Bool { clientParts > 0 || clientReader.isPassing }
+    private var isBackendUnfinished: Bool { backendParts > 0 || backendReader.isPassing }
+
     private var behindBytes: Int {
         guard !behind.toBackend.isEmpty || !behind.toClient.isEmpty else { return 0 }
         return (behind.toBackend + behind.toClient).reduce(0) { count, message in
@@ -363,9 +370,11 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         }
     }
 
-    /// Reserves room for what is held. Ends the relay if there is none.
+    /// Reserves room for what is held, and frees the rest. Ends the relay if there is none.
     private func countHeld() {
         guard !isOver else { return }
+        clientBytes.freeUnusedStorage()
+        backendBytes.freeUnusedStorage()
         guard max(behind.toBackend.count, behind.toClient.count) <= WebSocketMachine.waitingLimit else {
             return closeBoth(1008, "Too many messages wait for the gateway.")
         }
@@ -373,8 +382,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         if count != room.count, !room.resize(to: count, for: .webSocket) {
             return closeBoth(1013, ExchangeRefusal.noRoomWords)
         }
-        if clientParts == 0 { partDeadlines.client = .distantFuture }
-        if backendParts == 0 { partDeadlines.backend = .distantFuture }
+        if !isClientUnfinished { partDeadlines.client = .distantFuture }
+        if !isBackendUnfinished { partDeadlines.backend = .distantFuture }
         armPartTimer()
     }
 
@@ -462,7 +471,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         guard !isOver else { return }
         clientBytes.append(arrived: bytes)
         pumpClient()
-        if clientParts > 0 { partDeadlines.client = .now() + connection.limits.stall }
+        if isClientUnfinished { partDeadlines.client = .now() + connection.limits.stall }
         countHeld()
     }
 
@@ -509,7 +518,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         guard !isOver else { return }
         backendBytes.append(arrived: bytes)
         pumpBackend()
-        if backendParts > 0 { partDeadlines.backend = .now() + connection.limits.stall }
+        if isBackendUnfinished { partDeadlines.backend = .now() + connection.limits.stall }
         countHeld()
     }
 

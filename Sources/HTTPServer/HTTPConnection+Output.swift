@@ -2,6 +2,7 @@
 
 import HTTPCodec
 import NIOCore
+import NIOSupport
 
 extension HTTPConnection {
     /// Ours: maximum size of a piece that is copied into `output`, in bytes. Copying costs less than another write.
@@ -15,6 +16,7 @@ extension HTTPConnection {
         isOutputShared = true
         needsFlush = true
         output.moveReaderIndex(to: output.writerIndex)
+        output.freeUnusedStorage()
     }
 
     /// Clears `output` after it was written. NIO reuses its memory if the channel has released it.

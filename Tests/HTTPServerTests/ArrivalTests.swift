@@ -1,6 +1,7 @@
 import HTTPCodec
 import HTTPServer
 import NIOCore
+import NIOSupport
 import Testing
 
 /// What a peer sends and the gateway has taken is let go, however the peer cuts it.
@@ -59,5 +60,36 @@ import Testing
         buffer.append(arrived: ByteBuffer(bytes: [4]))
         #expect(buffer.readerIndex == 0)
         #expect(Array(buffer.readableBytesView) == [UInt8](repeating: 1, count: 40) + [2, 3, 4])
+    }
+
+    /// One long message, and the beginning of the next with it.
+    @Test(arguments: [0, 1, 100, 40_000]) func theStorageOfALongMessageIsFreed(_ rest: Int) throws {
+        var (reader, buffer) = (FrameReader(isMasked: false, limit: 4 << 20), ByteBuffer())
+        var frame = ByteBuffer()
+        frame.writeFrame(2, ByteBuffer(repeating: 7, count: 2 << 20), nil)
+        frame.writeRepeatingByte(0x82, count: rest)
+        while let piece = frame.readSlice(length: min(65_536, frame.readableBytes)), piece.readableBytes > 0 {
+            buffer.append(arrived: piece)
+        }
+        // It is not freed, and not copied, while it is needed.
+        let storage = buffer.storageCapacity
+        buffer.freeUnusedStorage()
+        #expect(buffer.storageCapacity == storage && storage >= 2 << 20)
+        guard case .data(let message, _)? = try reader.next(&buffer) else {
+            Issue.record("no message")
+            return
+        }
+        #expect(message.readableBytes == 2 << 20 && buffer.storageCapacity == storage)
+        buffer.freeUnusedStorage()
+        #expect(buffer.storageCapacity <= ByteBuffer.keptStorage)
+        #expect(Array(buffer: buffer) == [UInt8](repeating: 0x82, count: rest))
+    }
+
+    @Test func aSmallBufferKeepsItsStorage() {
+        var buffer = ByteBuffer(repeating: 1, count: 10_000)
+        let storage = buffer.storageCapacity
+        buffer.moveReaderIndex(to: buffer.writerIndex)
+        buffer.freeUnusedStorage()
+        #expect(buffer.storageCapacity == storage && storage >= 10_000)
     }
 }

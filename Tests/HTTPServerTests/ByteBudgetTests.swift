@@ -472,6 +472,31 @@ import Testing
         await proxy.stop()
     }
 
+    /// The relay has passed on what has come of it, and holds nothing.
+    @Test(arguments: [true, false]) func anUnfinishedMessageThatPassesDoesSoToo(_ isClients: Bool) async throws {
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            try socket.send(ProxyWebSocketTests.answer)
+            if !isClients { try socket.send([0x82, 0x7F, 0, 0, 0, 0, 0, 0x10, 0, 0, 0x61]) }
+            _ = socket.rest()
+        }
+        let proxy = try await Self.relay(to: backend) {
+            $0.limits.message = 1000
+            $0.limits.stall = .milliseconds(300)
+        }
+        try await blocking {
+            let client = try Self.upgraded(proxy)
+            if isClients { try client.send(Self.unfinished(1)) }
+            var frame = try ProxyWebSocketTests.read(client)
+            if !isClients {
+                #expect(frame.opcode == 0x02 && frame.payload == Self.bytes(1))
+                frame = try ProxyWebSocketTests.read(client)
+            }
+            #expect(frame.opcode == 0x88 && frame.payload.starts(with: [0x03, 0xF0]))
+        }
+        await proxy.stop()
+    }
+
     @Test func aBackendThatEndsInAMessageGivesBack() async throws {
         let budget = ByteBudget(limit: Self.limit)
         let backend = try RawServer { socket, _ in

@@ -344,6 +344,40 @@ import Testing
         await proxy.stop()
     }
 
+    /// A protection that rises in the middle of a message and falls at once: the message passes, or the relay ends.
+    /// What is left of it is never read as a frame: its bytes are none, so the code would be 1002.
+    @Test func aProtectionThatFallsAgainEndsALongMessage() async throws {
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            try socket.send(Self.answer)
+            var frame = try Self.read(socket)
+            while frame.opcode & 0x0F != 8 { frame = try Self.read(socket) }
+            try? socket.send(Self.frame(8, frame.payload, mask: nil))
+            _ = socket.rest()
+        }
+        let policies = PolicyTable(PolicySnapshot(everyone: .observe))
+        let proxy = try await Self.framing(to: backend, policies, limit: 1000)
+        try await blocking {
+            let message = Self.frame(2, [UInt8](repeating: 0x7F, count: 40_000), mask: [0, 0, 0, 0])
+            for _ in 0..<40 {
+                let client = try proxy.client()
+                try Self.upgrade(client)
+                for first in stride(from: 0, to: message.count, by: 1000) {
+                    // The relay may have ended.
+                    try? client.send(Array(message[first..<min(first + 1000, message.count)]))
+                    for policy in [Policy.hosted, .observe, .hosted, .observe] {
+                        policies.update { $0.everyone = policy }
+                    }
+                }
+                try? client.send(Self.frame(8, [0x03, 0xE8]))
+                let close = try Self.read(client)
+                #expect(close.opcode == 0x88)
+                #expect(([[0x03, 0xE8], [0x03, 0xF1]] as [[UInt8]]).contains(Array(close.payload.prefix(2))))
+            }
+        }
+        await proxy.stop()
+    }
+
     @Test func theBackendsFaultsAndItsDeath() async throws {
         let backend = try RawServer { socket, number in
             _ = try socket.head()

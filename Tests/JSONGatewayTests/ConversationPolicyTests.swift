@@ -39,6 +39,24 @@ import Vault
         #expect(text(2, since: "") == "\(Self.mark) taken back")
     }
 
+    /// All protection is lowered again, and the vault has the keys of what was sealed before.
+    @Test(arguments: [false, true]) func whatWasSealedBeforeIsStillOpened(_ restarts: Bool) throws {
+        let (store, backend) = (InMemoryStore(), JSONBackend())
+        var world = try JSONWorld(.hosted, backend: backend, store: store)
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"the canary sings"}"#)
+        #expect(!backend.hasReceived("canary"))
+        try world.lowerProtection()
+        if restarts { world = try JSONWorld(.observe, backend: backend, store: store) }
+        #expect(world.environment.latches.isEmpty)
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"2","text":"in the clear"}"#)
+        #expect(backend.hasReceived("in the clear"))
+        for target in ["/c/all", "/c/all?since=1"] {
+            let list = try #require(world.send("GET", target, as: "t-bob"))
+            #expect(list["messages[0].data.text"] == "the canary sings" && list["messages[0].data.encrypted"] == nil)
+            #expect(list["messages[1].data.text"] == "in the clear")
+        }
+    }
+
     /// A conversation of two is private, one of more is a room.
     @Test func anAccountsPolicyCountsInConversationsOfTwo() throws {
         let world = try JSONWorld(.observe, accounts: ["alice": .hosted])

@@ -228,6 +228,15 @@ final class JSONWorld {
         return .success(status: head.status, headers: [], body: bytes, identifiers: names ?? [])
     }
 
+    /// An operator lowers the policy, and resets all conversations.
+    func lowerProtection() throws {
+        environment.policies.update { $0 = PolicySnapshot(everyone: .observe) }
+        for row in try store.conversations(limit: 99) {
+            _ = perform(.reset(row.id))
+            environment.latches.reset(row.id)
+        }
+    }
+
     /// An operator drops a write.
     func drop(_ token: RequestToken) {
         _ = perform(

@@ -1,3 +1,4 @@
+import Dispatch
 import Envelope
 import HTTPCodec
 import JSONCodec
@@ -19,17 +20,28 @@ import Testing
 
         private let readsAll: Bool
 
-        init(_ mapping: Mapping? = nil, readsAll: Bool = false) throws {
+        init(_ mapping: Mapping? = nil, readsAll: Bool = false, isLoggedIn: Bool = true) throws {
             self.readsAll = readsAll
             world = try JSONWorld(.observe, mapping: mapping ?? PassingMessageTests.mapping())
-            for room in ["all", "pair"] + (0..<50).map({ "room\($0)" }) {
-                world.environment.conversations.remember(
-                    [.services("alice"), .services("bob")], of: room, now: world.now.monotonic)
+            Self.rememberMembers(of: ["all", "pair"] + (0..<50).map { "room\($0)" }, in: world)
+            guard isLoggedIn else {
+                machine = WebSocketMachine(
+                    environment: world.environment, connection: ConnectionID(9), software: nil,
+                    asksForEncryption: false)
+                return
             }
             let head = RequestHead("GET", "/socket", headers: ["Authorization": "Bearer t-alice"])
             machine = WebSocketMachine(
                 environment: world.environment, connection: ConnectionID(9), account: .services("alice"),
                 credential: Credential(of: head, at: [.header("Authorization")]))
+        }
+
+        /// The members of these rooms are known, as after a message there.
+        static func rememberMembers(of rooms: [String], in world: JSONWorld) {
+            for room in rooms {
+                world.environment.conversations.remember(
+                    [.services("alice"), .services("bob")], of: room, now: world.now.monotonic)
+            }
         }
 
         /// Sends messages that arrive together.
@@ -166,5 +178,54 @@ import Testing
         socket.world.now.monotonic += 10_000_000_000
         socket.send(Self.sent("word"), Self.sent("word"), Self.sent("word"))
         #expect(socket.read == 51)
+    }
+
+    /// A reload while a message is judged: the next one is judged by the new mapping, which finds its room elsewhere.
+    @Test func aReloadMeanwhileCountsForTheNext() throws {
+        let old = try Self.mapping()
+        var new = old
+        new.frames[0].shapes[0].conversation = .message(try path("other"))
+        new.name = "new"
+        let socket = try Socket(old)
+        let environment = socket.world.environment
+        func send(after time: Int64) {
+            socket.world.now.monotonic += time
+            Socket.rememberMembers(of: ["all", "pair"], in: socket.world)
+            socket.send(Self.sent("word", more: #","other":"pair""#))
+        }
+        for _ in 0..<200 {
+            environment.replace(old, texts: NoticeTexts(), answerLimit: 64 << 20)
+            let isReplaced = DispatchSemaphore(value: 0)
+            DispatchQueue.global().async { [new] in
+                environment.replace(new, texts: NoticeTexts(), answerLimit: 64 << 20)
+                isReplaced.signal()
+            }
+            // Each is judged, because nothing is remembered for so long.
+            while environment.mapping.name != "new" { send(after: 10_000_000_000) }
+            isReplaced.wait()
+            _ = socket.counts()
+            send(after: 0)
+            #expect(socket.counts().keys.map { $0.prefix(5) } == ["pair "])
+        }
+    }
+
+    /// The conversation of two has another category for one of them.
+    @Test func aLoginForgetsWhatWasJudgedBeforeIt() throws {
+        var mapping = try Self.mapping()
+        let token = FrameLogin.Value(.header("Authorization"), [.text("Bearer "), .path(try path("token"))])
+        mapping.frames.append(
+            FrameRoute(
+                direction: .fromClient, when: try path(#"$[?type == "login"]"#), label: .passthrough,
+                login: FrameLogin([token])))
+        let socket = try Socket(mapping, isLoggedIn: false)
+        let text = Self.sent("word", room: "pair")
+        socket.send(text, text)
+        #expect(socket.read == 1)
+        let before = socket.counts()
+        #expect(before.values.elementsEqual([2]))
+        socket.send(#"{"type":"login","token":"t-alice"}"#, text, text)
+        #expect(socket.read == 3)
+        let after = socket.counts()
+        #expect(after.values.elementsEqual([2]) && after.keys != before.keys)
     }
 }

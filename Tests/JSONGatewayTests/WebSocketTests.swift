@@ -9,6 +9,7 @@ import NIOCore
 import Protection
 import Reports
 import RequestQueue
+import StorePort
 import Testing
 import Vault
 
@@ -18,7 +19,7 @@ import Vault
     private final class Socket {
         let world: JSONWorld
         let name: String
-        private var machine: WebSocketMachine
+        private(set) var machine: WebSocketMachine
         var toBackend: [String] = []
         var toClient: [String] = []
         var closed: UInt16?
@@ -116,6 +117,26 @@ import Vault
         #expect(bob.toClient == [relayed(sent("the canary sings"), from: "alice")])
         bob.receive(relayed(frame, from: "eve"))
         #expect(bob.toClient[1].contains("withheld"))
+    }
+
+    /// All protection is lowered again, and the vault has the keys of what was sealed before.
+    @Test(arguments: [false, true]) func whatWasSealedBeforeIsStillOpened(_ restarts: Bool) throws {
+        let store = InMemoryStore()
+        var world = try JSONWorld(.hosted, mapping: Self.mapping, store: store)
+        let alice = Socket(world, "alice")
+        alice.send(sent("the canary sings"))
+        let frame = try #require(alice.toBackend.first)
+        #expect(!frame.contains("canary"))
+        try world.lowerProtection()
+        if restarts { world = try JSONWorld(.observe, mapping: Self.mapping, store: store) }
+        #expect(world.environment.latches.isEmpty)
+        let bob = Socket(world, "bob")
+        bob.receive(relayed(frame, from: "alice"))
+        bob.receive("no document")
+        #expect(bob.toClient == [relayed(sent("the canary sings"), from: "alice"), "no document"])
+        #expect(!bob.machine.passesBackend && !bob.machine.passesLongMessages)
+        let other = Socket(try JSONWorld(.observe, mapping: Self.mapping), "bob")
+        #expect(other.machine.passesBackend && other.machine.passesLongMessages)
     }
 
     @Test func nothingOvertakesWhatWaitsForTheVault() throws {

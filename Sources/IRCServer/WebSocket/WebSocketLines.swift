@@ -1,6 +1,7 @@
 // Lines of IRC as messages of a WebSocket, without a channel. IRCv3 "WebSocket".
 
 import NIOCore
+import NIOSupport
 
 /// How lines are carried. The raw value is the name of the subprotocol.
 enum LineSubprotocol: String {
@@ -71,6 +72,7 @@ struct WebSocketLines {
             messages.append(line)
         }
         unfinished.discardReadBytes()
+        unfinished.freeUnusedStorage()
         return messages
     }
 }

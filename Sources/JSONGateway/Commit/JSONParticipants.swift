@@ -82,8 +82,7 @@ package struct JSONParticipants {
         for request in queued.requests { writes.waiting.begin(request) }
         writes.known.insert(queue.knownKeys)
         storedSessions = queued.sessions
-        // Keys of messages count too: they are nearly always there as well.
-        if try store.oldestContentKeys() != nil { writes.files.note() }
+        if try store.oldestContentKeys() != nil { writes.heldKeys.note() }
         self.directory = try GatewayDirectory(
             store: vault.store, cache: directory, isHosted: { vault.holds($0) }, now, &changes)
         self.vault = vault
@@ -187,15 +186,20 @@ extension JSONParticipants: VaultHolding, MailHolding {
         }
     }
 
-    /// Assigns an id to a message.
-    mutating func nextMessage(_ job: SealMessageJob, _ now: Timestamp) -> MessageID {
-        MessageID(messageIDs.next(in: vault.sharding.shard(from: job.sender, to: job.conversation), at: now))
+    /// Seals a text under an id of its own.
+    mutating func sealNext(
+        _ job: SealMessageJob, _ now: Timestamp, _ unit: inout Unit
+    ) throws -> SealedEnvelope {
+        let shard = vault.sharding.shard(from: job.sender, to: job.conversation)
+        let sealed = try seal(job, MessageID(messageIDs.next(in: shard, at: now)), now, &unit)
+        unit.onCommit { state, _, _ in state.writes.heldKeys.note() }
+        return sealed
     }
 
     private mutating func seal(_ job: SealMessageJob, _ now: Timestamp, _ unit: inout Unit) {
         var failure = SealFailure.store
         do {
-            let written = try seal(job, nextMessage(job, now), now, &unit)
+            let written = try sealNext(job, now, &unit)
             unit.reply = (job.connection, .sealed(ticket: job.ticket, written))
         } catch {
             unit.cancel(in: &self, now: now)
@@ -229,7 +233,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
             let id = MessageID(messageIDs.next(in: vault.sharding.shard(of: job.account), at: now))
             let key = try makeFileKey(id, now, &unit)
             unit.reply = (job.connection, .fileKey(.success(key)))
-            unit.onCommit { state, _, _ in state.writes.files.note() }
+            unit.onCommit { state, _, _ in state.writes.heldKeys.note() }
         } catch {
             unit.cancel(in: &self, now: now)
             unit.reply = (job.connection, Self.noFileKey)

@@ -158,7 +158,7 @@ extension JSONParticipants {
             let job = SealMessageJob(
                 connection: Self.sender, ticket: 0, sender: write.account, conversation: text.conversation,
                 plaintext: text.plaintext, maximumLength: text.message.longestEnvelope)
-            sealed = try seal(job, nextMessage(job, now), now, &unit)
+            sealed = try sealNext(job, now, &unit)
         } catch {
             throw ExchangeRefusal(error as? SealFailure ?? .store, of: text.message)
         }

@@ -1,9 +1,9 @@
 // Forwards the backend's answer, or opens its messages for a client that cannot.
 //
 // An answer is streamed unread only if nothing in it can be sealed or marked for its reader: no conversation is
-// latched, no device is published, and the policies demand no mark. Such history passes unbuffered. Live messages are
-// read all the same, because the head of a long poll may be older than a protection that rises meanwhile. All other
-// answers may be `limits.answer_bytes` long.
+// latched, no device is published, the vault has no keys of earlier messages, and the policies demand no mark. Such
+// history passes unbuffered. Live messages are read all the same, because the head of a long poll may be older than a
+// protection that rises meanwhile. All other answers may be `limits.answer_bytes` long.
 
 import HTTPCodec
 import JSONCodec

@@ -50,8 +50,11 @@ package struct HTTPExchange: Sendable {
         policies = environment.policies.snapshot
     }
 
-    /// Whether anything may have to be sealed or opened.
+    /// Whether requests may have to be sealed.
     var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
+
+    /// Whether answers may have to be opened.
+    private var readsAnswers: Bool { protects || environment.holdsKeys }
 
     /// Handles an event.
     ///
@@ -290,7 +293,7 @@ package struct HTTPExchange: Sendable {
     /// Whether the request opens a WebSocket without a credential, and a message on it will carry one.
     private func logsInLater(_ request: Request) -> Bool {
         request.isUpgrade && request.label == .passthrough && mapping.logsInByFrames
-            && (protects || mapping.looksAtFrames)
+            && (readsAnswers || mapping.looksAtFrames)
             && CredentialValues(in: request.head, at: mapping.account.credentials).isEmpty
     }
 
@@ -321,15 +324,15 @@ package struct HTTPExchange: Sendable {
         if policy.demandsProtection, let refusal = request.refusal {
             return refuse(refusal, to: request.head, &actions)
         }
-        if request.isUpgrade, protects || mapping.looksAtFrames { return read(request, for: client, &actions) }
+        if request.isUpgrade, readsAnswers || mapping.looksAtFrames { return read(request, for: client, &actions) }
         guard let match = request.match else { return pass(request, credential: client.credential, &actions) }
         switch match.route.label {
         case .content where match.messageToFind != nil, .control where match.messageToFind != nil:
             return findConversation(WriteRequest(request, match, client), now, &actions)
         case .content: return write(WriteRequest(request, match, client), now, &actions)
-        case .history where protects, .search where protects, .sync where protects,
+        case .history where readsAnswers, .search where readsAnswers, .sync where readsAnswers,
             // Of a refused kind, by an account that may send it.
-            .refused where protects && !match.route.response.isEmpty:
+            .refused where readsAnswers && !match.route.response.isEmpty:
             return read(request, for: client, &actions)
         case .control: return control(WriteRequest(request, match, client), &actions)
         case .passthrough where protects && match.route.chosenMembers != nil,
@@ -346,9 +349,7 @@ package struct HTTPExchange: Sendable {
     }
 
     /// Whether the request asks for a file that may be sealed.
-    private func opensFile(_ request: Request) -> Bool {
-        request.head.asksForFile && (protects || environment.writes.files.mayExist)
-    }
+    private func opensFile(_ request: Request) -> Bool { request.head.asksForFile && readsAnswers }
 
     /// Counts an unprotectable request for `pawl policy simulate`.
     ///

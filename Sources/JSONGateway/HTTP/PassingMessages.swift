@@ -4,7 +4,6 @@
 //
 // RFC 6455 section 5.3 asks for a mask that the client's page cannot know. It does not ask for one of the gateway's.
 
-import DeviceDirectory
 import JSONCodec
 package import Protection
 import Reports
@@ -21,12 +20,12 @@ struct PassingMessages: Sendable {
     struct Versions: Equatable, Sendable {
         var settings: UInt64
         var policies: UInt64
-        var hasDevices: Bool
     }
 
     struct Kind: Sendable {
         let template: JSONTemplate
-        /// Under what its messages are counted for reports; nil if they are not.
+        /// Under what its messages are counted for reports; nil if they are not. It is up to ``lifetime`` old: members
+        /// that come or go, and the first login of a recipient, count that much later.
         let observed: (target: String, recipient: ObservedRecipient)?
         /// Messages that have passed and are not counted yet.
         var count = 0
@@ -72,10 +71,8 @@ struct PassingMessages: Sendable {
 }
 
 extension WebSocketMachine {
-    private var versions: PassingMessages.Versions {
-        PassingMessages.Versions(
-            settings: environment.settingsVersion, policies: environment.policies.version,
-            hasDevices: !environment.directory.isEmpty)
+    var versions: PassingMessages.Versions {
+        PassingMessages.Versions(settings: environment.settingsVersion, policies: environment.policies.version)
     }
 
     /// Begins to pass messages of the client that were received together.
@@ -103,28 +100,21 @@ extension WebSocketMachine {
     }
 
     /// Whether all messages of the backend pass as they are.
-    package var passesBackend: Bool {
-        toClient.isEmpty && carried.isEmpty && !protects && !calls.isInUse
-            && !environment.settings.mapping.logsInByFrames
-    }
+    package var passesBackend: Bool { toClient.isEmpty && carried.isEmpty && !readsBackend }
 
     /// Remembers a message of the client that passes, so that others like it need not be read.
     ///
     /// - Parameters:
     ///   - document: as it was received.
     ///   - frame: its kind.
+    ///   - versions: read before anything was decided, so that a change meanwhile makes what is remembered stale.
     ///   - text: the text in it that was judged; nil if the kind has none.
     ///   - members: those of the text's conversation.
     mutating func remember(
-        _ document: JSONDocument, _ frame: FrameRoute, _ text: FoundMessage? = nil, _ members: [AccountID]? = nil,
-        at now: Timestamp
+        _ document: JSONDocument, _ frame: FrameRoute, _ versions: PassingMessages.Versions,
+        _ text: FoundMessage? = nil, _ members: [AccountID]? = nil, at now: Timestamp
     ) {
-        guard passing.takesMore, frame.login == nil, !protects else { return }
-        // The text of such messages decides too.
-        let isPlain = frame.shapes.allSatisfy { $0.armour == nil && $0.alternative == nil && $0.parsed.isEmpty }
-        guard isPlain, text == nil || text?.isFlagged == false && frame.shapes.count == 1,
-            let names = environment.mapping.frameNames,
-            let template = JSONTemplate(document, fixed: names.deciding, ids: names.ids)
+        guard passing.takesMore, !protects, let template = environment.mapping.template(of: document, frame, text)
         else { return }
         let observed = text.map { text -> (target: String, recipient: ObservedRecipient) in
             let recipient = environment.observed(

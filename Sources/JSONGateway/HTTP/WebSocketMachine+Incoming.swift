@@ -17,7 +17,7 @@ extension WebSocketMachine {
         }
         guard !isAnswer(bytes) else { return }
         // Messages are not read if nothing can have to be opened.
-        guard protects || calls.isInUse || environment.mapping.logsInByFrames else {
+        guard readsBackend else {
             guard !toClient.isEmpty else { return actions.append(.toClient(bytes, isText: isText)) }
             return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
         }
@@ -51,7 +51,7 @@ extension WebSocketMachine {
             return withhold(document, in: ticket)
         }
         if isGated, frame?.label != .passthrough { return withhold(document, in: ticket) }
-        guard let document, let frame, !frame.shapes.isEmpty, protects || calls.isInUse else {
+        guard let document, let frame, !frame.shapes.isEmpty, opensMessages else {
             return put((bytes, isText), in: ticket)
         }
         var incoming = IncomingMessages(

@@ -67,6 +67,7 @@ extension WebSocketMachine {
         }
         if !isLoggedIn {
             account = name
+            passing.forget()
             let asks = asksForEncryption || environment.isCapable(name)
             if let row = environment.accounts.note(name, software: software, asked: asks, now: now) {
                 actions.append(.submit(.record([row])))

@@ -191,15 +191,23 @@ package struct WebSocketMachine: Sendable {
     /// other side: InspIRCd takes lines of any bytes in text messages.
     private func mayPass(_ text: ByteBuffer) -> Bool { !environment.isProtecting || text.isUTF8 }
 
+    /// Whether messages of the client may have to be sealed.
     package var protects: Bool {
         environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
     }
+
+    /// Whether messages of the backend may have to be opened, or kept from a client that opens them itself.
+    var opensMessages: Bool { protects || environment.holdsKeys || calls.isInUse }
+
+    /// Whether messages of the backend are read: a login can be in them too.
+    var readsBackend: Bool { opensMessages || environment.mapping.logsInByFrames }
 
     /// Whether a message that is too long to be read passes.
     ///
     /// Under `opportunistic` only people's own devices seal.
     package var passesLongMessages: Bool {
-        (!protects || !environment.isProtecting && environment.directory.isEmpty) && !calls.isInUse
+        (!protects || !environment.isProtecting && environment.directory.isEmpty) && !environment.holdsKeys
+            && !calls.isInUse
     }
 
     /// Lets such a message pass. `hosted` would refuse it, so it is counted.
@@ -224,6 +232,7 @@ package struct WebSocketMachine: Sendable {
         }
         let document = isText ? try? JSONDocument(bytes) : nil
         if let call = document.flatMap(InBandCall.init) { return called(call, now, &actions) }
+        let versions = versions
         let demands = environment.policies.snapshot.policy(of: account).demandsProtection || isGated
         guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
         else {
@@ -240,14 +249,14 @@ package struct WebSocketMachine: Sendable {
         switch frame.label {
         // No frame is a file: the mapping cannot say so.
         case .passthrough, .control, .history, .search, .sync, .download:
-            remember(document, frame, at: now)
+            remember(document, frame, versions, at: now)
             pass(bytes, isText, &actions)
         case .media, .upload, .refused:
             let kind = UnprotectableRequest(isFile: frame.label != .refused)
             environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
             guard demands else { return pass(bytes, isText, &actions) }
             notify(frame.kinds.first.map { .kind($0) } ?? .refused(kind.refusal), answering: document)
-        case .content: content(bytes, document, frame, now, &actions)
+        case .content: content(bytes, document, frame, versions, now, &actions)
         }
     }
 
@@ -258,8 +267,8 @@ package struct WebSocketMachine: Sendable {
     }
 
     private mutating func content(
-        _ bytes: ByteBuffer, _ document: JSONDocument, _ frame: FrameRoute, _ now: Timestamp,
-        _ actions: inout [WebSocketAction]
+        _ bytes: ByteBuffer, _ document: JSONDocument, _ frame: FrameRoute, _ versions: PassingMessages.Versions,
+        _ now: Timestamp, _ actions: inout [WebSocketAction]
     ) {
         let outgoing: OutgoingMessage
         do throws(MessageFault) {
@@ -282,7 +291,7 @@ package struct WebSocketMachine: Sendable {
         // Where nothing is protected, a message waits for nothing, unless its members have to be asked for.
         if verdict == .plaintext {
             environment.tally.add(.sentPlaintext)
-            remember(document, frame, outgoing.found, known, at: now)
+            remember(document, frame, versions, outgoing.found, known, at: now)
             return pass(bytes, true, &actions)
         }
         let ticket = environment.nextTicket()

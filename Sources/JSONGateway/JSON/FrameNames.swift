@@ -1,4 +1,4 @@
-import JSONCodec
+package import JSONCodec
 
 /// The names of the members on which the decision about a client's WebSocket message depends while nothing is protected.
 struct FrameNames: Sendable, Equatable {
@@ -39,5 +39,22 @@ struct FrameNames: Sendable, Equatable {
         case .message(let path), .container(let path): add(path)
         case .capture, .query, .containerName, .ofMessage: true
         }
+    }
+}
+
+extension Mapping {
+    /// The messages of a client about which the decision is the same as about one of them, while nothing is protected.
+    ///
+    /// - Parameters:
+    ///   - frame: its kind.
+    ///   - text: the text in it; nil if the kind has none.
+    /// - Returns: nil if these are not to be told by their form.
+    package func template(of document: JSONDocument, _ frame: FrameRoute, _ text: FoundMessage?) -> JSONTemplate? {
+        // The text of other messages decides too.
+        let isPlain = frame.shapes.allSatisfy { $0.armour == nil && $0.alternative == nil && $0.parsed.isEmpty }
+        guard isPlain, frame.login == nil, text == nil || text?.isFlagged == false && frame.shapes.count == 1,
+            let names = frameNames
+        else { return nil }
+        return JSONTemplate(document, fixed: names.deciding, ids: names.ids)
     }
 }

@@ -60,9 +60,10 @@ extension JSONEnvironment {
     /// Whether all plaintext for an account is delivered unmarked, so that content need not be inspected.
     func passesUnread(to reader: AccountID) -> Bool { inbound(to: reader, in: nil, policies.snapshot) == .deliver }
 
-    /// Whether an account can receive nothing sealed: no latch, no published device, and ``passesUnread(to:)``.
+    /// Whether an account can receive nothing sealed: no latch, no published device, no held key, and
+    /// ``passesUnread(to:)``.
     func hasNothingSealed(for reader: AccountID) -> Bool {
-        latches.isEmpty && directory.isEmpty && passesUnread(to: reader)
+        latches.isEmpty && directory.isEmpty && !holdsKeys && passesUnread(to: reader)
     }
 
     /// The recipients in texts for people, without those who have no device; nil if there are no two members.

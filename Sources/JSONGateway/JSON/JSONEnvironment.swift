@@ -88,6 +88,9 @@ package final class JSONEnvironment: Sendable {
     /// If so, content that the gateway cannot inspect is refused: it could be addressed to a protected conversation.
     package var isProtecting: Bool { policies.strictest.demandsProtection || !latches.isEmpty }
 
+    /// Whether the vault may have keys of messages and files at the backend. They are opened under every policy.
+    package var holdsKeys: Bool { writes.heldKeys.mayExist }
+
     /// Whether a device may go on with its relay: its login still stands for it, and its account takes part.
     package func mayRelay(_ call: RelayCall) -> Bool {
         devices.device(of: call.account, by: call.credential, in: directory) == call.own

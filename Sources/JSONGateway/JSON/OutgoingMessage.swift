@@ -21,7 +21,7 @@ package struct OutgoingMessage: Sendable {
     /// - Parameters:
     ///   - target: the values in the request's target.
     /// - Throws: ``MessageFault`` if the document does not hold exactly one message, or any part cannot be read.
-    init(
+    package init(
         _ document: JSONDocument, _ shapes: [MessageShape], target: TargetValues = TargetValues()
     ) throws(MessageFault) {
         let reading = MessageReading(document, shapes, target: target, isRequest: true)

@@ -19,7 +19,7 @@ package final class WriteTables: Sendable {
     package let sockets = SocketListeners()
     /// Connections over which queued WebSocket messages are sent.
     package let carriers = SocketWrites()
-    package let files = SealedFiles()
+    package let heldKeys = HeldKeys()
 
     /// - Parameter opened: the traces in which the participants record openings.
     package init(keys: WriteKeys, opened: RequestTraces = RequestTraces(), tally: Tally = Tally()) {
@@ -28,12 +28,14 @@ package final class WriteTables: Sendable {
     }
 }
 
-/// Whether there may be sealed files at the backend, so that downloads are looked at under every policy.
-package final class SealedFiles: Sendable {
+/// Whether the vault may have keys of messages and files at the backend, so that these are opened under every policy.
+///
+/// Not forgotten with the last key: then the backend's messages are read in vain until the next start.
+package final class HeldKeys: Sendable {
     private let exist = Atomic(false)
 
     package var mayExist: Bool { exist.load(ordering: .relaxed) }
 
-    /// Notes that a file was sealed, in this process or an earlier one.
+    /// Notes that a message or a file was sealed, in this process or an earlier one.
     package func note() { exist.store(true, ordering: .relaxed) }
 }
