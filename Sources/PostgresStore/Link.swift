@@ -14,6 +14,8 @@ final class Link: Sendable {
 
     private struct State {
         var connection: Connection?
+        /// The place of the host that has answered last, which is tried first.
+        var host = 0
     }
 
     let address: StoreAddress
@@ -128,7 +130,7 @@ final class Link: Sendable {
     ) throws(StoreError) -> Connection {
         if let connection = state.connection, connection.isOpen { return connection }
         state.connection = nil
-        let connection = try Connection(address, name: name, timeout: connectTimeout)
+        let connection = try Connection.open(address, name: name, timeout: connectTimeout, first: &state.host)
         try check(connection, checkTimeout)
         state.connection = connection
         return connection
