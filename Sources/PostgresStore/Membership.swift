@@ -259,6 +259,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
 
     /// Waits for the shards.
     ///
+    /// - Returns: what the take has told. The counters are still to be read.
     /// - Throws: ``StoreError/locked(_:)`` if another gateway owns them, and runs.
     func own() throws(StoreError) -> PostgresStore.State {
         let result: Result<PostgresStore.State, StoreError> = condition.withLock {
@@ -450,14 +451,12 @@ package final class Membership: GatewayTable, @unchecked Sendable {
 
     private func load(_ operation: Ownership.Operation, _ epoch: UInt64) -> Machine.Event {
         let marks = condition.withLock { taken }
-        guard ShardMark.sum(marks).epoch == epoch, let counters = try? Counters(over: joining.control) else {
-            return .unanswered(operation)
-        }
+        guard ShardMark.sum(marks).epoch == epoch else { return .unanswered(operation) }
         let shards = (0..<Schema.shards).map { Shard(UInt8($0)) }
         let state = PostgresStore.State(
             gateway: joining.gateway,
             epochs: zip(shards, marks).map { ShardEpoch($0, UInt64(bitPattern: $1.epoch)) },
-            commits: Dictionary(zip(shards, marks.map(\.commits))) { $1 }, counters: counters)
+            commits: Dictionary(zip(shards, marks.map(\.commits))) { $1 }, counters: Counters())
         // A command that accepts a rollback keeps what is known until it has done so.
         if !joining.acceptsRollback { joining.witness.note(state) }
         condition.withLock { if owned == nil { owned = state } }

@@ -86,8 +86,15 @@ package final class PostgresStore: Store {
     /// - Throws: ``StoreError``; `locked` if another gateway serves. The gateway has left then.
     package init(_ membership: Membership, _ limits: StoreLimits) throws(StoreError) {
         try membership.refuseOthers()
-        let state = try membership.own()
         let joining = membership.joining
+        var state = try membership.own()
+        do throws(StoreError) {
+            // Not over the connection of the beat: nobody knows how long it takes.
+            state.counters = try Counters(over: joining.writer)
+        } catch {
+            membership.leave()
+            throw error
+        }
         (key, directory, witness) = (joining.key, joining.directory, joining.witness)
         (writer, reader, self.limits) = (joining.writer, joining.reader, limits)
         authenticator = RowAuthenticator(joining.key)

@@ -65,6 +65,14 @@ final class Database: Sendable {
         return rows.count == 0 ? 0 : rows.number(0, 0)
     }
 
+    /// Locks tables until the transaction of the connection ends.
+    func lock(_ tables: String, _ mode: String) throws -> Connection {
+        let connection = try Connection.open(address(), name: "a lock", timeout: 60_000)
+        try connection.begin(timeout: 60_000)
+        try connection.runAll("LOCK TABLE \(tables) IN \(mode) MODE", timeout: 60_000)
+        return connection
+    }
+
     /// Sets a parameter of the server, and waits until new connections have it; nil resets it.
     func set(_ name: String, _ value: String?) throws {
         try execute(value.map { "ALTER SYSTEM SET \(name) = '\($0)'" } ?? "ALTER SYSTEM RESET \(name)")

@@ -123,6 +123,24 @@ struct GatewaysTests {
         try eventually("its row is removed") { try database.number("SELECT count(*)::int8 FROM pawl.gateway") <= 1 }
     }
 
+    /// What a takeover reads of a table of any size is not read over the connection of the beat.
+    @Test func aTakeoverReadsWhileTheBeatGoesOn() throws {
+        let database = try Database()
+        let place = try Place()
+        let first = try Self.join(database, place, "one")
+        let store = try PostgresStore(first, StoreLimits())
+        let second = try Self.join(database, Self.place(like: place), "two")
+        try eventually("the second one sees the first one") { second.runningOwner == "one" }
+        let lock = try database.lock("pawl.queue_mapping, pawl.audit", "ACCESS EXCLUSIVE")
+        store.leave()
+        try eventually("the second one owns the shards") { second.isOwner }
+        func beat() throws -> Int64 { try database.number("SELECT beat FROM pawl.gateway WHERE name = 'two'") }
+        let before = try beat()
+        try eventually("its beat rises") { try beat() >= before + 2 }
+        try lock.end(commits: false, timeout: 60_000)
+        #expect(try PostgresStore(second, StoreLimits()).load().epochs.count == Schema.shards)
+    }
+
     /// A gateway that was stopped and runs again may not act on what it knew, and ends.
     @Test func aSilentGatewayRunsAgain() throws {
         let database = try Database()
