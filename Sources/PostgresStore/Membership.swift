@@ -427,19 +427,21 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         }
     }
 
-    private func take(_ operation: Ownership.Operation, _ seen: UInt64, _ suspect: GatewayID?) -> Machine.Event {
+    private func take(_ operation: Ownership.Operation, _ seen: UInt64, _ suspect: Suspect?) -> Machine.Event {
         let (epochs, how): ([Int64]?, Takeover) = condition.withLock {
-            let from = suspect.flatMap { reading?.gateway($0.row)?.name }
-            let since = suspect.flatMap { id in machine.neighbours.first { $0.member.id == id }?.since }
+            let from = suspect.flatMap { reading?.gateway($0.id.row)?.name }
+            let since = suspect.flatMap { suspect in
+                machine.neighbours.first { $0.member.id == suspect.id }?.since
+            }
             let epochs = reading?.mark.epoch == seen ? reading?.shards.map(\.epoch) : nil
             return (epochs, Takeover(from: from, since: since ?? Self.now()))
         }
         guard let epochs else { return .refused(operation) }
-        switch statements.take(epochs, from: suspect?.row) {
+        switch statements.take(epochs, from: suspect) {
         case .success(let marks):
             condition.withLock {
                 (taken, takeover) = (marks, how)
-                reading?.note(marks, of: joining.gateway, from: suspect?.row)
+                reading?.note(marks, of: joining.gateway, from: suspect?.id.row)
             }
             return .taken(operation, .sum(marks))
         case .failure(.refused(.divisionByZero, _)): return .refused(operation)

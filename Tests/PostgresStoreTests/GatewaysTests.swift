@@ -1,4 +1,5 @@
 import Foundation
+import Ownership
 import PeerKit
 import StoreBase
 import StoreConformance
@@ -176,6 +177,52 @@ struct GatewaysTests {
             return
         }
         #expect(results == [nil])
+    }
+
+    /// A gateway that beats again after it was suspected keeps the shards and its connections; without its row, or under the
+    /// beat that was read, they are taken.
+    @Test func aSuspectThatBeatsAgainIsNotTakenFrom() throws {
+        let database = try Database()
+        let place = try Place()
+        let first = try Self.join(database, place, "one")
+        let store = try PostgresStore(first, StoreLimits())
+        guard case .done = Steps.commit(1, store) else {
+            Issue.record("no commit")
+            return
+        }
+        let backends = "SELECT count(*)::int8 FROM pg_stat_activity WHERE application_name = "
+            + "'\(Joining.name(of: first.joining.gateway))'"
+        let count = try database.number(backends)
+        let link = Link(try database.address(), name: "a test", check: { (_, _) throws(StoreError) in })
+        let taker = ClusterStatements(control: link, gateway: 7)
+        try taker.join(name: "taker", program: "")
+        let reading = try taker.read()
+        let row = try #require(reading.gateway(first.joining.gateway))
+        try eventually("it beats again") { try taker.read().gateway(row.id)?.beat ?? 0 > row.beat }
+        let suspect = Suspect(id: GatewayID(row: row.id), beat: UInt64(bitPattern: row.beat))
+        func outcome(_ suspect: Suspect) throws -> String {
+            switch try taker.take(taker.read().shards.map(\.epoch), from: suspect) {
+            case .success(let marks): "taken: \(marks.count)"
+            case .failure(.refused(.divisionByZero, _)): "refused"
+            case .failure(let failure): "\(failure)"
+            }
+        }
+        #expect(try outcome(suspect) == "refused")
+        // It has a row, so nothing is taken as from a gateway without one.
+        #expect(try outcome(Suspect(id: suspect.id, beat: nil)) == "refused")
+        #expect(try database.number(backends) == count && taker.read().gateway(row.id) != nil)
+        guard case .done(let results) = Steps.commit(2, store) else {
+            Issue.record("no commit after a refused take")
+            return
+        }
+        #expect(results == [nil] && first.isOwner)
+        first.freeze()
+        let last = try #require(try taker.read().gateway(row.id)?.beat)
+        #expect(try outcome(Suspect(id: suspect.id, beat: UInt64(bitPattern: last))) == "taken: 256")
+        #expect(try database.number("SELECT count(*)::int8 FROM pawl.gateway") == 1)
+        // The row is gone by now: what demands it is refused, and the next view has none.
+        #expect(try outcome(Suspect(id: suspect.id, beat: UInt64(bitPattern: last))) == "refused")
+        #expect(try outcome(Suspect(id: suspect.id, beat: nil)) == "taken: 256")
     }
 
     /// While the database is away nobody is suspected, and nobody is fresh. Afterwards all is as before.
