@@ -341,22 +341,46 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     }
 
     /// Gives an event to the machine. The condition is locked.
+    ///
+    /// If the event ends this gateway, it may not act from here on, not only when the actions are performed.
     private func receive(_ event: Machine.Event, _ now: Int64) -> [Machine.Action] {
         let actions = machine.receive(event, now: now)
+        if machine.isRolledBack {
+            if !joining.acceptsRollback { setEnding(.failed(.rolledBackElsewhere())) }
+        } else if isTakenOver(actions) {
+            setEnding(.takenOver)
+        }
         freshUntil.store(ending == nil ? machine.freshUntil ?? .min : .min, ordering: .sequentiallyConsistent)
         return actions
     }
 
+    /// Whether actions end this gateway: it drops shards that it owns and does not release them. The condition is locked.
+    private func isTakenOver(_ actions: [Machine.Action]) -> Bool {
+        actions.indices.contains { place in
+            switch actions[place] {
+            case .end: true
+            case .drop: owned != nil && !Self.isHandedOver(actions[place...])
+            default: false
+            }
+        }
+    }
+
+    /// Whether the first of these actions drops shards, and the second one releases them.
+    private static func isHandedOver(_ actions: ArraySlice<Machine.Action>) -> Bool {
+        guard case .drop? = actions.first, case .release? = actions.dropFirst().first else { return false }
+        return true
+    }
+
     /// Performs actions in their order, with those that their answers bring.
     private func perform(_ first: [Machine.Action]) {
+        tellEnding()
         var actions = first[...]
-        while let action = actions.popFirst() {
-            var isHandedOver = false
-            if case .drop = action, case .release? = actions.first { isHandedOver = true }
+        while let action = actions.first {
+            let isHandedOver = Self.isHandedOver(actions)
+            actions.removeFirst()
             guard let event = answer(action, isHandedOver: isHandedOver) else { continue }
             let (more, calls) = condition.withLock {
                 let more = receive(event, Self.now())
-                if machine.isRolledBack, !joining.acceptsRollback { setEnding(.failed(.rolledBackElsewhere())) }
                 condition.broadcast()
                 return (more, due(after: event))
             }
@@ -506,6 +530,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     private func due(after event: Machine.Event) -> [() -> Void] {
         switch event {
         case .view:
+            guard ending == nil else { return [watch.changed] }
             var calls: [() -> Void] = [watch.changed, watch.fresh]
             if !isAsked, reading?.gateway(joining.gateway)?.isAsked == true {
                 isAsked = true

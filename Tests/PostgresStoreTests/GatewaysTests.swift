@@ -225,6 +225,24 @@ struct GatewaysTests {
         #expect(try outcome(Suspect(id: suspect.id, beat: nil)) == "taken: 256")
     }
 
+    /// A reading that ends a gateway lets nothing pass that was held until then.
+    @Test func theReadingOfALossMakesNobodyFresh() throws {
+        let database = try Database()
+        let first = try Self.join(database, Place(), "one")
+        let store = try PostgresStore(first, StoreLimits())
+        let opened = Mutex<[Bool]>([])
+        let isEnded = Mutex(false)
+        var watch = Membership.Watch()
+        watch.fresh = { opened.withLock { $0.append(first.shardEntries().first?.owner == first.id) } }
+        watch.ended = { _ in isEnded.withLock { $0 = true } }
+        first.follow(watch)
+        try eventually("it is fresh") { opened.withLock { !$0.isEmpty } }
+        try database.execute("UPDATE pawl.shard SET owner = 7, epoch = epoch + 1")
+        try eventually("it has read it, and ends") { isEnded.withLock { $0 } }
+        #expect(!opened.withLock { $0.contains(false) } && !first.isFresh)
+        store.leave()
+    }
+
     /// While the database is away nobody is suspected, and nobody is fresh. Afterwards all is as before.
     @Test func theDatabaseIsAway() throws {
         let database = try Database()
