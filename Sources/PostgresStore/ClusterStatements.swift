@@ -214,13 +214,14 @@ struct ClusterStatements: Sendable {
         ) { rows in rows.count > 0 }
     }
 
-    /// Removes the row of a gateway, if its beat is still this one.
+    /// Removes the row of a gateway, if its beat is still this one. The connection is that of the beat, so what acts for an
+    /// operator may not take longer than one.
     ///
     /// - Returns: whether it was there.
     func remove(_ id: Int64, beat: Int64) -> Result<Bool, StatementFailure> {
         control.exchange(
             "DELETE FROM pawl.gateway WHERE id = $1::int8 AND beat = $2::int8 RETURNING id",
-            [.number(id), .number(beat)], timeout: Link.statementTimeout, connectTimeout: Self.connectTimeout
+            [.number(id), .number(beat)], timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout
         ) { rows in rows.count > 0 }
     }
 
@@ -238,7 +239,7 @@ struct ClusterStatements: Sendable {
     func ask(_ id: Int64) -> Result<Bool, StatementFailure> {
         control.exchange(
             "UPDATE pawl.gateway SET asked = 1 WHERE id = $1::int8 RETURNING id", [.number(id)],
-            timeout: Link.statementTimeout, connectTimeout: Self.connectTimeout
+            timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout
         ) { rows in rows.count > 0 }
     }
 

@@ -82,7 +82,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     private var watch = Watch()
     private var connections: @Sendable () -> Int = { 0 }
 
-    /// What is called, each on any thread.
+    /// What is called, each on any thread. The beat may wait for the end of a call, so none of them may wait.
     package struct Watch: Sendable {
         /// After each change of ``standing``, and when shards are owned.
         package var changed: @Sendable () -> Void = {}
@@ -534,6 +534,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
             var calls: [() -> Void] = [watch.changed, watch.fresh]
             if !isAsked, reading?.gateway(joining.gateway)?.isAsked == true {
                 isAsked = true
+                inbox.append(.drain)
                 calls.append(watch.asked)
             }
             return calls
@@ -550,7 +551,8 @@ extension ClusterReading {
             members: gateways.map {
                 Member(
                     id: GatewayID(row: $0.id), address: "", beat: UInt64(bitPattern: $0.beat),
-                    isDraining: $0.isDraining, seen: 0)
+                    // One that was asked to drain takes nothing, although its next beat is the first to say so.
+                    isDraining: $0.isDraining || $0.isAsked, seen: 0)
             },
             shards: [ShardRow(owner: owner.map { GatewayID(row: $0) }, mark: mark)], version: 0, isWhole: true,
             generation: UInt64(bitPattern: generation), isRolledBack: isRolledBack && !ignoringRollback)

@@ -243,6 +243,30 @@ struct GatewaysTests {
         store.leave()
     }
 
+    /// A gateway that is asked to drain while it stands by takes nothing, although nobody owns the shards.
+    @Test func anAskedStandbyTakesNothing() throws {
+        let database = try Database()
+        let place = try Place()
+        let first = try Self.join(database, place, "one")
+        let store = try PostgresStore(first, StoreLimits())
+        let second = try Self.join(database, Self.place(like: place), "two")
+        let calls = Calls(second)
+        try eventually("the second one sees the first one") { second.runningOwner == "one" }
+        #expect(try first.ask(second.id))
+        try eventually("it reads it") { calls.asked.withLock { $0 } == 1 }
+        try eventually("its row says it") {
+            try database.number("SELECT draining FROM pawl.gateway WHERE name = 'two'") == 1
+        }
+        store.leave()
+        func beat() throws -> Int64 { try database.number("SELECT beat FROM pawl.gateway WHERE name = 'two'") }
+        let before = try beat()
+        try eventually("it reads that nobody owns the shards, several times") {
+            try beat() >= before + 3 && second.shardEntries().first?.epoch == 1
+        }
+        #expect(!second.isOwner && second.shardEntries().allSatisfy { $0.owner == nil })
+        second.leave()
+    }
+
     /// While the database is away nobody is suspected, and nobody is fresh. Afterwards all is as before.
     @Test func theDatabaseIsAway() throws {
         let database = try Database()
