@@ -138,7 +138,7 @@ final class Connection: @unchecked Sendable {
             }
             guard wait(reading: state == PGRES_POLLING_READING, writing: state == PGRES_POLLING_WRITING, deadline)
             else {
-                throw .unavailable("The database did not answer within \(timeout) ms.")
+                throw .unavailable("The database did not answer within \((timeout + 999) / 1000) s.")
             }
             state = PQconnectPoll(pointer)
         }

@@ -222,7 +222,12 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     }
 
     /// Begins to hand the shards over: others see that this gateway drains. They stay its own until ``leave()``.
-    package func drain() { give(.drain) }
+    ///
+    /// From then on the store tries for a short time only to connect to its database: the process has a time to end in.
+    package func drain() {
+        for link in [joining.writer, joining.reader] { link.hasten() }
+        give(.drain)
+    }
 
     /// Gives the shards back and leaves the gateways of the database. Nothing is committed afterwards. Waits for that, for
     /// some seconds at most: the database may be away.

@@ -83,6 +83,26 @@ struct FailureTests {
         #expect(first == 0)
     }
 
+    /// A gateway that drains and whose database is away does not wait for it as long as one that serves.
+    @Test func aDrainingGatewayHasLessTime() throws {
+        let database = try Database()
+        let store = try Place().open(database.address())
+        store.membership.drain()
+        let silent = try SilentServer()
+        let address = try StoreAddress("postgresql://pawl@127.0.0.1:\(silent.port)/postgres")
+        let link = Link(address, name: "a test", check: { (_, _) throws(StoreError) in })
+        link.hasten()
+        for (link, isSilent) in [(link, true), (store.writer, false)] {
+            do throws(StoreError) {
+                try link.read("SELECT 1") { _ in }
+                #expect(!isSilent)
+            } catch {
+                #expect(isSilent && error.message.contains("within 2 s"), "\(error)")
+            }
+            #expect(link.connectionTime == ClusterStatements.connectTimeout)
+        }
+    }
+
     /// The role has no connection left for the writer. The beat keeps its own.
     @Test func tooManyConnections() throws {
         let database = try Database()
