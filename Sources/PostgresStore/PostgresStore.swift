@@ -118,6 +118,16 @@ package final class PostgresStore: Store {
 
     // MARK: Ownership
 
+    /// Whether another gateway has removed the row of this one, as it does when it takes the shards; false if the database
+    /// gives no answer in the time of a beat.
+    package func isTakenOver() -> Bool {
+        let isMember = writer.exchange(
+            "SELECT id FROM pawl.gateway WHERE id = $1::int8", [.number(membership.joining.gateway)],
+            timeout: ClusterStatements.beatTimeout, connectTimeout: ClusterStatements.connectTimeout
+        ) { $0.count > 0 }
+        return (try? isMember.get()) == false
+    }
+
     /// The epochs by which this process owns the shards, which are the present ones until another gateway takes over.
     package func epochs() throws(StoreError) -> [ShardEpoch] { state.withLock { $0.epochs } }
 

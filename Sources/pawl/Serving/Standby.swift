@@ -131,7 +131,7 @@ final class Standby: Sendable {
     static func endTaken(_ logger: Logger) {
         logger.critical(
             "Another gateway has taken over the database of the store. This process ends, and may be started again.")
-        exit(ExitStatus.takenOver)
+        ProcessEnd.end(ExitStatus.takenOver)
     }
 
     // MARK: Answers
