@@ -190,7 +190,8 @@ struct GatewaysTests {
             Issue.record("no commit")
             return
         }
-        let backends = "SELECT count(*)::int8 FROM pg_stat_activity WHERE application_name = "
+        let backends =
+            "SELECT count(*)::int8 FROM pg_stat_activity WHERE application_name = "
             + "'\(Joining.name(of: first.joining.gateway))'"
         let count = try database.number(backends)
         let link = Link(try database.address(), name: "a test", check: { (_, _) throws(StoreError) in })
