@@ -445,8 +445,8 @@ let package = Package(
         tests(
             "PostgresStoreTests",
             [
-                "Envelope", "PeerKit", "PostgresStore", "Protection", "QueueConformance", "RequestQueue", "SQLiteStore",
-                "StoreConformance", "StoreBase", "StorePort", "TestKit", "TestThreads", "pawl",
+                "Envelope", "Ownership", "PeerKit", "PostgresStore", "Protection", "QueueConformance", "RequestQueue",
+                "SQLiteStore", "StoreConformance", "StoreBase", "StorePort", "TestKit", "TestThreads", "pawl",
             ]),
         tests(
             "SQLiteStoreTests",

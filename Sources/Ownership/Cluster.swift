@@ -40,6 +40,15 @@ package struct Neighbour: Sendable {
     package var isSuspect: Bool
 }
 
+/// A gateway from which shards may be taken, as long as it does not beat again.
+package struct Suspect: Equatable, Sendable {
+    package var id: GatewayID
+    /// The beat that has not changed; nil if the gateway has no row.
+    package var beat: UInt64?
+
+    package init(id: GatewayID, beat: UInt64?) { (self.id, self.beat) = (id, beat) }
+}
+
 /// How far a shard has come. Neither number ever falls, but in a database that was rolled back.
 package struct ShardMark: Equatable, Sendable {
     package var epoch: UInt64

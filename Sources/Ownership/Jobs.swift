@@ -136,8 +136,9 @@ package enum OwnershipAction<Job: Sendable, Reply: Sendable>: Sendable {
     case beat(Operation, seen: UInt64, isDraining: Bool)
     /// Make this gateway the owner and add one to the epoch, if it is `seen`.
     ///
-    /// - Parameter from: the suspect that owns the shard; its connections to the database are ended before.
-    case take(Operation, Shard, seen: UInt64, from: GatewayID?)
+    /// - Parameter from: the suspect that owns the shard. If its beat is another one by now, nothing is taken; else its
+    ///   connections to the database are ended before.
+    case take(Operation, Shard, seen: UInt64, from: Suspect?)
     case load(Operation, Shard, epoch: UInt64)
     /// Make nobody the owner, if this gateway is and the mark fits.
     case release(Operation, Shard, ShardMark)

@@ -357,12 +357,12 @@ package struct OwnershipMachine<Job: Sendable, Reply: Sendable>: Sendable {
     }
 
     /// Whether a shard's row lets it be taken: nil if a live gateway owns it; else the suspect, if there is one.
-    private func takeable(_ row: ShardRow) -> GatewayID?? {
+    private func takeable(_ row: ShardRow) -> Suspect?? {
         guard let owner = row.owner, owner != id else { return .some(nil) }
-        return members.isLive(owner) ? nil : .some(owner)
+        return members.isLive(owner) ? nil : .some(Suspect(id: owner, beat: members.entry(owner)?.member.beat))
     }
 
-    private mutating func take(_ shard: Int, seen: UInt64, from suspect: GatewayID?) -> Operation {
+    private mutating func take(_ shard: Int, seen: UInt64, from suspect: Suspect?) -> Operation {
         let operation = operation()
         pending[operation] = shard
         actions.append(.take(operation, Self.shard(shard), seen: seen, from: suspect))

@@ -55,6 +55,13 @@ extension ShardMark {
     }
 }
 
+extension Suspect {
+    /// No row has it.
+    fileprivate static let noBeat: Int64 = -1
+
+    fileprivate var storedBeat: Int64 { beat.map { Int64(bitPattern: $0) } ?? Self.noBeat }
+}
+
 extension GatewayID {
     init(row: Int64) { self.init(UInt64(bitPattern: row)) }
 
@@ -150,39 +157,48 @@ struct ClusterStatements: Sendable {
     }
 
     /// Takes all shards in the epochs that were read, and removes the row of the gateway that they are taken from: that row
-    /// fences its commits of no shard.
+    /// fences its commits of no shard. If its beat is another one by now, nothing is changed: either the beat waits for
+    /// this statement and finds no row, or this statement waits for the beat and compares again.
     ///
     /// - Returns: the new epochs, and the numbers of the last commits.
     func take(
-        _ seen: [Int64], from suspect: Int64?
+        _ seen: [Int64], from suspect: Suspect?
     ) -> Result<[(epoch: Int64, commits: Int64)], StatementFailure> {
         if let suspect { endBackends(of: suspect) }
         let sql = """
             WITH taken AS (UPDATE pawl.shard AS s SET owner = $1::int8, epoch = s.epoch + 1
                 FROM unnest($2::int8[], $3::int8[]) AS n(id, epoch) WHERE s.id = n.id AND s.epoch = n.epoch
                 RETURNING s.id, s.epoch, s.commits),
-            gone AS (DELETE FROM pawl.gateway WHERE id = $4::int8)
+            gone AS (DELETE FROM pawl.gateway WHERE id = $4::int8 AND beat = $5::int8 RETURNING id)
             SELECT t.epoch, t.commits, 1 / (CASE WHEN (SELECT count(*) FROM taken) = \(Schema.shards)
+                AND (SELECT count(*) FROM gone) = $6::int8
+                AND NOT EXISTS (SELECT 1 FROM pawl.gateway WHERE id = $4::int8 AND beat <> $5::int8)
                 AND EXISTS (SELECT 1 FROM pawl.gateway WHERE id = $1::int8) THEN 1 ELSE 0 END)::int8
             FROM generate_series(0, \(Schema.shards - 1)) AS n(id) LEFT JOIN taken AS t ON t.id = n.id ORDER BY n.id
             """
         let parameters: [Parameter] = [
-            .number(gateway), .numbers((0..<Int64(seen.count)).map { $0 }), .numbers(seen), .number(suspect ?? 0),
+            .number(gateway), .numbers((0..<Int64(seen.count)).map { $0 }), .numbers(seen),
+            .number(suspect?.id.row ?? 0), .number(suspect?.storedBeat ?? Suspect.noBeat),
+            .number(Int64(suspect?.beat == nil ? 0 : 1)),
         ]
         return control.exchange(
             sql, parameters, timeout: Link.statementTimeout, connectTimeout: Self.connectTimeout, isCommit: true
         ) { rows in rows.map { ($0.number(0), $0.number(1)) } }
     }
 
-    /// Ends the statements of a gateway that does not run, so that none of them keeps a lock. Without the right to do so
-    /// the shards are taken all the same, when those statements end.
-    private func endBackends(of suspect: Int64) {
+    /// Ends the statements of a gateway that does not run, so that none of them keeps a lock, unless it beats again. Without
+    /// the right to do so the shards are taken all the same, when those statements end.
+    private func endBackends(of suspect: Suspect) {
         _ = control.exchange(
             """
             SELECT count(pg_terminate_backend(pid))::int8 FROM pg_stat_activity
             WHERE application_name = convert_from($1::bytea, 'UTF8') AND pid <> pg_backend_pid()
-            """, [.bytes(Array(Joining.name(of: suspect).utf8))], timeout: Self.beatTimeout,
-            connectTimeout: Self.connectTimeout
+            AND NOT EXISTS (SELECT 1 FROM pawl.gateway WHERE id = $2::int8 AND beat <> $3::int8)
+            """,
+            [
+                .bytes(Array(Joining.name(of: suspect.id.row).utf8)), .number(suspect.id.row),
+                .number(suspect.storedBeat),
+            ], timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout
         ) { _ in }
     }
 
@@ -198,13 +214,14 @@ struct ClusterStatements: Sendable {
         ) { rows in rows.count > 0 }
     }
 
-    /// Removes the row of a gateway, if its beat is still this one.
+    /// Removes the row of a gateway, if its beat is still this one. The connection is that of the beat, so what acts for an
+    /// operator may not take longer than one.
     ///
     /// - Returns: whether it was there.
     func remove(_ id: Int64, beat: Int64) -> Result<Bool, StatementFailure> {
         control.exchange(
             "DELETE FROM pawl.gateway WHERE id = $1::int8 AND beat = $2::int8 RETURNING id",
-            [.number(id), .number(beat)], timeout: Link.statementTimeout, connectTimeout: Self.connectTimeout
+            [.number(id), .number(beat)], timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout
         ) { rows in rows.count > 0 }
     }
 
@@ -222,7 +239,7 @@ struct ClusterStatements: Sendable {
     func ask(_ id: Int64) -> Result<Bool, StatementFailure> {
         control.exchange(
             "UPDATE pawl.gateway SET asked = 1 WHERE id = $1::int8 RETURNING id", [.number(id)],
-            timeout: Link.statementTimeout, connectTimeout: Self.connectTimeout
+            timeout: Self.beatTimeout, connectTimeout: Self.connectTimeout
         ) { rows in rows.count > 0 }
     }
 

@@ -50,20 +50,49 @@ final class Connection: @unchecked Sendable {
     /// Ours: prepared statements of a connection; others are sent whole each time.
     private static let preparedLimit = 128
 
-    /// Connects.
+    /// Connects to the first host of an address that answers and can be written to.
+    ///
+    /// libpq tries them one after the other as well, but none of its own time limits holds here: a host without an answer,
+    /// as one without power, would take the time of all others.
     ///
     /// - Parameters:
     ///   - name: by which the server lists the connection.
-    ///   - timeout: in milliseconds.
+    ///   - timeout: in milliseconds. Each host has an equal share of what is left.
+    ///   - first: the place of the host that is tried first; then of that which has answered.
     /// - Throws: ``StoreError/unavailable(_:)``, with the remedy.
-    init(_ address: StoreAddress, name: String, timeout: Int) throws(StoreError) {
-        let settings = address.settings(name: name)
-        let keywords = settings.map { strdup($0.0) }
-        let values = settings.map { strdup($0.1) }
-        defer { for text in keywords + values { free(text) } }
-        let started = PQconnectStartParams(
-            keywords.map { UnsafePointer($0) } + [nil], values.map { UnsafePointer($0) } + [nil], 1)
-        guard let pointer = started else { throw .unavailable("There is no memory for a connection to the database.") }
+    static func open(
+        _ address: StoreAddress, name: String, timeout: Int, first: inout Int
+    ) throws(StoreError) -> Connection {
+        let hosts = try address.hosts(name: name)
+        let deadline = Deadline(timeout)
+        var failures: [String] = []
+        for step in hosts.indices {
+            let place = (first + step) % hosts.count
+            let share = Int(deadline.remaining) / (hosts.count - step)
+            do throws(StoreError) {
+                let connection = try Connection(address.settings(name: name) + hosts[place].settings, address, share)
+                first = place
+                return connection
+            } catch {
+                guard hosts.count > 1 else { throw error }
+                failures.append("\(hosts[place].text): \(error.message)")
+            }
+        }
+        throw .unavailable("No host of the database can be used. \(failures.joined(separator: " "))")
+    }
+
+    /// The same, without a memory of the host.
+    static func open(_ address: StoreAddress, name: String, timeout: Int) throws(StoreError) -> Connection {
+        var first = 0
+        return try open(address, name: name, timeout: timeout, first: &first)
+    }
+
+    private init(
+        _ settings: [(String, String)], _ address: StoreAddress, _ timeout: Int
+    ) throws(StoreError) {
+        guard let pointer = Self.start(settings) else {
+            throw .unavailable("There is no memory for a connection to the database.")
+        }
         self.pointer = pointer
         PQsetNoticeReceiver(
             pointer,
@@ -83,6 +112,15 @@ final class Connection: @unchecked Sendable {
 
     deinit { PQfinish(pointer) }
 
+    /// Begins to connect. The caller closes what is returned; nil if there is no memory.
+    fileprivate static func start(_ settings: [(String, String)]) -> OpaquePointer? {
+        let keywords = settings.map { strdup($0.0) }
+        let values = settings.map { strdup($0.1) }
+        defer { for text in keywords + values { free(text) } }
+        return PQconnectStartParams(
+            keywords.map { UnsafePointer($0) } + [nil], values.map { UnsafePointer($0) } + [nil], 1)
+    }
+
     /// Whether the connection is usable, as far as is known here.
     var isOpen: Bool { PQstatus(pointer) == CONNECTION_OK }
 
@@ -100,7 +138,7 @@ final class Connection: @unchecked Sendable {
             }
             guard wait(reading: state == PGRES_POLLING_READING, writing: state == PGRES_POLLING_WRITING, deadline)
             else {
-                throw .unavailable("The database did not answer within \(timeout / 1000) s.")
+                throw .unavailable("The database did not answer within \((timeout + 999) / 1000) s.")
             }
             state = PQconnectPoll(pointer)
         }
@@ -271,6 +309,21 @@ final class Connection: @unchecked Sendable {
         guard let code = field(DiagnosticField.state), field(DiagnosticField.severity) == "ERROR" else { return nil }
         let state = SQLState(code: code)
         return state == .outcomeUnknown ? nil : (state, field(DiagnosticField.message) ?? "")
+    }
+}
+
+extension ConnectionSettings {
+    /// Collects settings without a connection.
+    ///
+    /// libpq reads service files and the environment only for a connection. It refuses the last value, after it has collected
+    /// all settings and before it looks for a host.
+    init(collecting settings: [(String, String)]) {
+        guard let pointer = Connection.start(settings + [("target_session_attrs", "none of them")]) else {
+            self.init()
+            return
+        }
+        defer { PQfinish(pointer) }
+        self.init(pointer)
     }
 }
 

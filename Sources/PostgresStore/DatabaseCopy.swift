@@ -39,7 +39,7 @@ package enum DatabaseCopy {
         copy: (any CopyTarget) throws(StoreError) -> StoreCopy, whenWritten: () throws(StoreError) -> Void
     ) throws(StoreError) -> StoreCopy {
         guard try !holdsStore(address, key: key) else { throw .databaseInUse() }
-        let connection = try Connection(address, name: "pawl store copy", timeout: Link.connectTimeout)
+        let connection = try Connection.open(address, name: "pawl store copy", timeout: Link.connectTimeout)
         try PostgresStore.demandSafe(connection, within: timeout)
         let result: StoreCopy
         do throws(StatementFailure) {
@@ -74,7 +74,8 @@ package final class MovingDatabase: Sendable {
 
     /// Calls a closure with the rows, as of one moment.
     package func read<Result>(_ body: (any CopySource) throws(StoreError) -> Result) throws(StoreError) -> Result {
-        let connection = try Connection(store.writer.address, name: "pawl store copy", timeout: Link.connectTimeout)
+        let connection = try Connection.open(
+            store.writer.address, name: "pawl store copy", timeout: Link.connectTimeout)
         do throws(StatementFailure) {
             try connection.begin(isSnapshot: true, timeout: DatabaseCopy.timeout)
         } catch {
@@ -89,7 +90,8 @@ package final class MovingDatabase: Sendable {
     /// - Returns: where the tables are, in words.
     package func setAside(now: Int64) throws(StoreError) -> String {
         let name = "\(Schema.movedPrefix)\(now)"
-        let connection = try Connection(store.writer.address, name: "pawl store copy", timeout: Link.connectTimeout)
+        let connection = try Connection.open(
+            store.writer.address, name: "pawl store copy", timeout: Link.connectTimeout)
         let gateway = store.state.withLock { $0.gateway }
         do throws(StatementFailure) {
             try connection.begin(timeout: DatabaseCopy.timeout)

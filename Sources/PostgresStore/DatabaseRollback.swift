@@ -40,6 +40,7 @@ package enum DatabaseRollback {
         let membership = try Membership(joining)
         defer { membership.leave() }
         let state = try membership.own()
+        let counters = try Counters(over: joining.writer)
         // Above what was ever used, so that the witness of before fits.
         let settled = zip(known.shards, found.shards).map { known, found in
             (epoch: max(known.epoch, found.epoch + 1) + 1, commits: max(known.commits, found.commits) + 1)
@@ -55,7 +56,7 @@ package enum DatabaseRollback {
                 let transaction = Transaction(connection: connection, authenticator: authenticator)
                 try transaction.own(state.gateway)
                 try transaction.settle(settled.map(\.epoch), settled.map(\.commits), now)
-                try transaction.note(line, number: state.counters.audit + 1, gateway: state.gateway)
+                try transaction.note(line, number: counters.audit + 1, gateway: state.gateway)
                 try connection.end(commits: true, timeout: DatabaseCopy.timeout)
             } catch {
                 throw StoreError(error)

@@ -14,11 +14,14 @@ final class Link: Sendable {
 
     private struct State {
         var connection: Connection?
+        /// The place of the host that has answered last, which is tried first.
+        var host = 0
     }
 
     let address: StoreAddress
     private let name: String
     private let state = Mutex(State())
+    private let connectLimit = Atomic<Int>(Link.connectTimeout)
     /// What is demanded of each new connection, within a time in milliseconds.
     private let check: @Sendable (Connection, Int) throws(StoreError) -> Void
 
@@ -29,6 +32,12 @@ final class Link: Sendable {
 
     /// Closes the connection; the next statement makes a new one.
     func close() { state.withLock { $0.connection = nil } }
+
+    /// From now on a connection is made as fast as one for a beat, or not at all.
+    func hasten() { connectLimit.store(ClusterStatements.connectTimeout, ordering: .sequentiallyConsistent) }
+
+    /// How long a connection may take to be made if its user has no limit of its own, in milliseconds.
+    var connectionTime: Int { connectLimit.load(ordering: .sequentiallyConsistent) }
 
     /// Runs statements on the connection, which no other thread uses meanwhile.
     func use<Value: Sendable>(_ body: @Sendable (Connection) throws(StoreError) -> Value) throws(StoreError) -> Value {
@@ -124,11 +133,12 @@ final class Link: Sendable {
     }
 
     private func open(
-        _ state: inout State, connectTimeout: Int = Link.connectTimeout, checkTimeout: Int = Link.statementTimeout
+        _ state: inout State, connectTimeout: Int? = nil, checkTimeout: Int = Link.statementTimeout
     ) throws(StoreError) -> Connection {
         if let connection = state.connection, connection.isOpen { return connection }
         state.connection = nil
-        let connection = try Connection(address, name: name, timeout: connectTimeout)
+        let connection = try Connection.open(
+            address, name: name, timeout: connectTimeout ?? connectionTime, first: &state.host)
         try check(connection, checkTimeout)
         state.connection = connection
         return connection

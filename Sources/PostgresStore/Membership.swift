@@ -82,7 +82,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     private var watch = Watch()
     private var connections: @Sendable () -> Int = { 0 }
 
-    /// What is called, each on any thread.
+    /// What is called, each on any thread. The beat may wait for the end of a call, so none of them may wait.
     package struct Watch: Sendable {
         /// After each change of ``standing``, and when shards are owned.
         package var changed: @Sendable () -> Void = {}
@@ -222,7 +222,12 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     }
 
     /// Begins to hand the shards over: others see that this gateway drains. They stay its own until ``leave()``.
-    package func drain() { give(.drain) }
+    ///
+    /// From then on the store tries for a short time only to connect to its database: the process has a time to end in.
+    package func drain() {
+        for link in [joining.writer, joining.reader] { link.hasten() }
+        give(.drain)
+    }
 
     /// Gives the shards back and leaves the gateways of the database. Nothing is committed afterwards. Waits for that, for
     /// some seconds at most: the database may be away.
@@ -259,6 +264,7 @@ package final class Membership: GatewayTable, @unchecked Sendable {
 
     /// Waits for the shards.
     ///
+    /// - Returns: what the take has told. The counters are still to be read.
     /// - Throws: ``StoreError/locked(_:)`` if another gateway owns them, and runs.
     func own() throws(StoreError) -> PostgresStore.State {
         let result: Result<PostgresStore.State, StoreError> = condition.withLock {
@@ -340,22 +346,46 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     }
 
     /// Gives an event to the machine. The condition is locked.
+    ///
+    /// If the event ends this gateway, it may not act from here on, not only when the actions are performed.
     private func receive(_ event: Machine.Event, _ now: Int64) -> [Machine.Action] {
         let actions = machine.receive(event, now: now)
+        if machine.isRolledBack {
+            if !joining.acceptsRollback { setEnding(.failed(.rolledBackElsewhere())) }
+        } else if isTakenOver(actions) {
+            setEnding(.takenOver)
+        }
         freshUntil.store(ending == nil ? machine.freshUntil ?? .min : .min, ordering: .sequentiallyConsistent)
         return actions
     }
 
+    /// Whether actions end this gateway: it drops shards that it owns and does not release them. The condition is locked.
+    private func isTakenOver(_ actions: [Machine.Action]) -> Bool {
+        actions.indices.contains { place in
+            switch actions[place] {
+            case .end: true
+            case .drop: owned != nil && !Self.isHandedOver(actions[place...])
+            default: false
+            }
+        }
+    }
+
+    /// Whether the first of these actions drops shards, and the second one releases them.
+    private static func isHandedOver(_ actions: ArraySlice<Machine.Action>) -> Bool {
+        guard case .drop? = actions.first, case .release? = actions.dropFirst().first else { return false }
+        return true
+    }
+
     /// Performs actions in their order, with those that their answers bring.
     private func perform(_ first: [Machine.Action]) {
+        tellEnding()
         var actions = first[...]
-        while let action = actions.popFirst() {
-            var isHandedOver = false
-            if case .drop = action, case .release? = actions.first { isHandedOver = true }
+        while let action = actions.first {
+            let isHandedOver = Self.isHandedOver(actions)
+            actions.removeFirst()
             guard let event = answer(action, isHandedOver: isHandedOver) else { continue }
             let (more, calls) = condition.withLock {
                 let more = receive(event, Self.now())
-                if machine.isRolledBack, !joining.acceptsRollback { setEnding(.failed(.rolledBackElsewhere())) }
                 condition.broadcast()
                 return (more, due(after: event))
             }
@@ -426,19 +456,21 @@ package final class Membership: GatewayTable, @unchecked Sendable {
         }
     }
 
-    private func take(_ operation: Ownership.Operation, _ seen: UInt64, _ suspect: GatewayID?) -> Machine.Event {
+    private func take(_ operation: Ownership.Operation, _ seen: UInt64, _ suspect: Suspect?) -> Machine.Event {
         let (epochs, how): ([Int64]?, Takeover) = condition.withLock {
-            let from = suspect.flatMap { reading?.gateway($0.row)?.name }
-            let since = suspect.flatMap { id in machine.neighbours.first { $0.member.id == id }?.since }
+            let from = suspect.flatMap { reading?.gateway($0.id.row)?.name }
+            let since = suspect.flatMap { suspect in
+                machine.neighbours.first { $0.member.id == suspect.id }?.since
+            }
             let epochs = reading?.mark.epoch == seen ? reading?.shards.map(\.epoch) : nil
             return (epochs, Takeover(from: from, since: since ?? Self.now()))
         }
         guard let epochs else { return .refused(operation) }
-        switch statements.take(epochs, from: suspect?.row) {
+        switch statements.take(epochs, from: suspect) {
         case .success(let marks):
             condition.withLock {
                 (taken, takeover) = (marks, how)
-                reading?.note(marks, of: joining.gateway, from: suspect?.row)
+                reading?.note(marks, of: joining.gateway, from: suspect?.id.row)
             }
             return .taken(operation, .sum(marks))
         case .failure(.refused(.divisionByZero, _)): return .refused(operation)
@@ -450,14 +482,12 @@ package final class Membership: GatewayTable, @unchecked Sendable {
 
     private func load(_ operation: Ownership.Operation, _ epoch: UInt64) -> Machine.Event {
         let marks = condition.withLock { taken }
-        guard ShardMark.sum(marks).epoch == epoch, let counters = try? Counters(over: joining.control) else {
-            return .unanswered(operation)
-        }
+        guard ShardMark.sum(marks).epoch == epoch else { return .unanswered(operation) }
         let shards = (0..<Schema.shards).map { Shard(UInt8($0)) }
         let state = PostgresStore.State(
             gateway: joining.gateway,
             epochs: zip(shards, marks).map { ShardEpoch($0, UInt64(bitPattern: $1.epoch)) },
-            commits: Dictionary(zip(shards, marks.map(\.commits))) { $1 }, counters: counters)
+            commits: Dictionary(zip(shards, marks.map(\.commits))) { $1 }, counters: Counters())
         // A command that accepts a rollback keeps what is known until it has done so.
         if !joining.acceptsRollback { joining.witness.note(state) }
         condition.withLock { if owned == nil { owned = state } }
@@ -505,9 +535,11 @@ package final class Membership: GatewayTable, @unchecked Sendable {
     private func due(after event: Machine.Event) -> [() -> Void] {
         switch event {
         case .view:
+            guard ending == nil else { return [watch.changed] }
             var calls: [() -> Void] = [watch.changed, watch.fresh]
             if !isAsked, reading?.gateway(joining.gateway)?.isAsked == true {
                 isAsked = true
+                inbox.append(.drain)
                 calls.append(watch.asked)
             }
             return calls
@@ -524,7 +556,8 @@ extension ClusterReading {
             members: gateways.map {
                 Member(
                     id: GatewayID(row: $0.id), address: "", beat: UInt64(bitPattern: $0.beat),
-                    isDraining: $0.isDraining, seen: 0)
+                    // One that was asked to drain takes nothing, although its next beat is the first to say so.
+                    isDraining: $0.isDraining || $0.isAsked, seen: 0)
             },
             shards: [ShardRow(owner: owner.map { GatewayID(row: $0) }, mark: mark)], version: 0, isWhole: true,
             generation: UInt64(bitPattern: generation), isRolledBack: isRolledBack && !ignoringRollback)

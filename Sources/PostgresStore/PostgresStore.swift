@@ -86,8 +86,15 @@ package final class PostgresStore: Store {
     /// - Throws: ``StoreError``; `locked` if another gateway serves. The gateway has left then.
     package init(_ membership: Membership, _ limits: StoreLimits) throws(StoreError) {
         try membership.refuseOthers()
-        let state = try membership.own()
         let joining = membership.joining
+        var state = try membership.own()
+        do throws(StoreError) {
+            // Not over the connection of the beat: nobody knows how long it takes.
+            state.counters = try Counters(over: joining.writer)
+        } catch {
+            membership.leave()
+            throw error
+        }
         (key, directory, witness) = (joining.key, joining.directory, joining.witness)
         (writer, reader, self.limits) = (joining.writer, joining.reader, limits)
         authenticator = RowAuthenticator(joining.key)
@@ -110,6 +117,16 @@ package final class PostgresStore: Store {
     }
 
     // MARK: Ownership
+
+    /// Whether another gateway has removed the row of this one, as it does when it takes the shards; false if the database
+    /// gives no answer in the time of a beat.
+    package func isTakenOver() -> Bool {
+        let isMember = writer.exchange(
+            "SELECT id FROM pawl.gateway WHERE id = $1::int8", [.number(membership.joining.gateway)],
+            timeout: ClusterStatements.beatTimeout, connectTimeout: ClusterStatements.connectTimeout
+        ) { $0.count > 0 }
+        return (try? isMember.get()) == false
+    }
 
     /// The epochs by which this process owns the shards, which are the present ones until another gateway takes over.
     package func epochs() throws(StoreError) -> [ShardEpoch] { state.withLock { $0.epochs } }

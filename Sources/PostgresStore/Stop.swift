@@ -11,6 +11,8 @@ final class Stop: @unchecked Sendable {
 
     private let condition = NSCondition()
     private var isRequested = false
+    /// Until when a stop waits, however often it is requested.
+    private var end: Date?
     private var isConfirmed = false
 
     /// Waits for a request.
@@ -28,7 +30,8 @@ final class Stop: @unchecked Sendable {
         condition.withLock {
             isRequested = true
             condition.broadcast()
-            let end = Date(timeIntervalSinceNow: Self.limit)
+            let end = end ?? Date(timeIntervalSinceNow: Self.limit)
+            self.end = end
             while !isConfirmed { guard condition.wait(until: end) else { return } }
         }
     }

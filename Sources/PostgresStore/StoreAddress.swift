@@ -55,6 +55,15 @@ package struct StoreAddress: Sendable, Equatable {
         ]
     }
 
+    /// The hosts to try, at least one.
+    ///
+    /// - Throws: ``StoreError/unavailable(_:)`` if one of them might be spoken to without a check of its certificate and name.
+    func hosts(name: String) throws(StoreError) -> [StoreHost] {
+        let collected = ConnectionSettings(collecting: settings(name: name))
+        try demandSafe(collected)
+        return StoreHost.all(of: collected)
+    }
+
     /// Checks the settings that libpq has collected from the URI, the service file and the environment.
     ///
     /// - Throws: ``StoreError/unavailable(_:)`` if a host on another machine might be spoken to without a check of its
@@ -78,11 +87,50 @@ package struct StoreAddress: Sendable, Equatable {
     }
 }
 
+/// One host of an address with several.
+struct StoreHost: Sendable {
+    /// What replaces the lists of the address.
+    var settings: [(String, String)]
+    /// For texts.
+    var text: String
+
+    /// The port of an empty entry, as libpq has it.
+    private static let defaultPort = "5432"
+
+    /// Splits the lists of hosts, addresses and ports, which libpq reads in parallel.
+    ///
+    /// - Returns: one host without settings of its own if there is only one, if libpq refuses the lists, or if an entry is
+    ///   empty: what libpq takes for that cannot be named.
+    static func all(of settings: ConnectionSettings) -> [StoreHost] {
+        func list(_ keyword: String) -> [String]? {
+            settings[keyword]?.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+        }
+        let whole = [StoreHost(settings: [], text: settings["host"] ?? settings["hostaddr"] ?? "")]
+        let (names, addresses, ports) = (list("host"), list("hostaddr"), list("port") ?? [])
+        guard let places = addresses ?? names, places.count > 1, (names ?? places).count == places.count,
+            ports.count <= 1 || ports.count == places.count, !((names ?? []) + places).contains("")
+        else {
+            return whole
+        }
+        return places.indices.map { place in
+            var own: [(String, String)] = []
+            if let names { own.append(("host", names[place])) }
+            if let addresses { own.append(("hostaddr", addresses[place])) }
+            let port = ports.count > 1 ? ports[place] : ports.first ?? ""
+            own.append(("port", port.isEmpty ? defaultPort : port))
+            return StoreHost(settings: own, text: "\(names?[place] ?? places[place]):\(own.last?.1 ?? "")")
+        }
+    }
+}
+
 /// What libpq knows of a connection's settings, by their keywords.
 struct ConnectionSettings {
     private var values: [String: String] = [:]
 
-    /// - Parameter connection: one that has been started.
+    /// No settings.
+    init() {}
+
+    /// - Parameter connection: one that has been started, or that libpq has refused to start.
     init(_ connection: OpaquePointer) {
         guard let options = PQconninfo(connection) else { return }
         defer { PQconninfoFree(options) }

@@ -68,7 +68,7 @@ enum Assembly {
                     ended.withLock { $0 = failure }
                     requestStop()
                 }
-            })
+            }, isTakenOver: opened.isTakenOver)
         let (roleParts, front, server) = try Self.front(role, parts)
         let group = parts.group
         let stateChanges = standby?.stateChanges ?? StateChanges()
@@ -390,6 +390,8 @@ private struct OpenedStore {
     let health: StoreHealth
     /// Finds out whether a store that has failed works again.
     let probe: @Sendable () -> Void
+    /// Whether another gateway has the store.
+    let isTakenOver: @Sendable () -> Bool
     let writeBackup: @Sendable (String) throws -> Void
     /// What is due after the last commit.
     let complete: @Sendable () -> Void
@@ -398,6 +400,7 @@ private struct OpenedStore {
     init(_ file: SQLiteStore) {
         (store, key, health) = (file, file.key, file.health)
         probe = { file.probe() }
+        isTakenOver = { false }
         writeBackup = { try Backup.write(file, to: $0) }
         complete = { file.moveLog() }
         notices = [Assembly.takeoverNotice(file), Assembly.upgradeNotice(file)].compactMap { $0 }
@@ -406,6 +409,7 @@ private struct OpenedStore {
     init(_ database: PostgresStore) {
         (store, key, health) = (database, database.key, database.health)
         probe = { database.probe() }
+        isTakenOver = { database.isTakenOver() }
         writeBackup = { _ in
             throw AdminFailure(
                 .storeInDatabase,

@@ -115,7 +115,7 @@ extension OwnershipAction<String, String> {
         switch self {
         case .beat: nil
         case .take(_, let shard, let seen, let from):
-            "take \(shard.number) seen \(seen)" + (from.map { " from \($0.number)" } ?? "")
+            "take \(shard.number) seen \(seen)" + (from.map { " from \($0.id.number)" } ?? "")
         case .load(_, let shard, let epoch): "load \(shard.number) in \(epoch)"
         case .release(_, let shard, let mark): "release \(shard.number) in \(mark.epoch) after \(mark.commits)"
         case .drop(let shard): "drop \(shard.number)"

@@ -40,6 +40,37 @@ import Testing
         #expect(bench.words() == ["take 0 seen 1 from 2"])
     }
 
+    /// A take names the beat that has not changed, and a refused one is not repeated before the suspect is judged anew.
+    @Test func aTakeFromASuspectThatBeatsAgainIsRefused() {
+        var bench = Bench(others: [Bench.other])
+        bench.rows[0].owner = Bench.other
+        bench.members[1].isDraining = true
+        bench.members[1].beat = 40
+        for _ in 0..<6 { bench.read(alive: [Bench.own]) }
+        guard case .take(let operation, _, _, let suspect)? = bench.take().last else {
+            Issue.record("no take")
+            return
+        }
+        #expect(suspect == Suspect(id: Bench.other, beat: 40))
+        bench.give(.refused(operation))
+        #expect(bench.words().isEmpty, "it waits for the next view")
+        bench.read()
+        for _ in 0..<4 { bench.read(alive: [Bench.own]) }
+        #expect(bench.words().isEmpty)
+        bench.read(alive: [Bench.own])
+        #expect(bench.words() == ["take 0 seen 1 from 2"])
+        // Its row is removed meanwhile: then there is no beat to demand.
+        var second = Bench(others: [Bench.other])
+        second.rows[0].owner = Bench.other
+        second.members.removeLast()
+        second.read()
+        guard case .take(_, _, _, let gone)? = second.take().last else {
+            Issue.record("no take")
+            return
+        }
+        #expect(gone == Suspect(id: Bench.other, beat: nil))
+    }
+
     @Test func aBeatThatChangesEndsASuspicion() {
         var bench = Bench(others: [Bench.other])
         bench.members[1].isDraining = true

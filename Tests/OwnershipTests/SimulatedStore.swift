@@ -146,8 +146,9 @@ struct SimulatedStore {
         return (view, mask)
     }
 
-    mutating func take(_ id: GatewayID, _ shard: Int, seen: UInt64) -> ShardMark? {
+    mutating func take(_ id: GatewayID, _ shard: Int, seen: UInt64, from suspect: Suspect?) -> ShardMark? {
         guard state.shards[shard].mark.epoch == seen else { return nil }
+        if let suspect, state.members.first(where: { $0.id == suspect.id })?.beat != suspect.beat { return nil }
         willChange()
         state.shards[shard].owner = id
         state.shards[shard].mark.epoch += 1

@@ -13,7 +13,7 @@ final class Simulation {
     /// An operation on its way to the database.
     private enum Request {
         case beat(seen: UInt64, isDraining: Bool)
-        case take(Int, seen: UInt64)
+        case take(Int, seen: UInt64, from: Suspect?)
         case load(Int)
         case release(Int, ShardMark)
         case commit([Fence], [RowWrite], known: [Bool])
@@ -588,9 +588,9 @@ final class Simulation {
         switch action {
         case .beat(let operation, let seen, let isDraining):
             ask(node, operation, .beat(seen: seen, isDraining: isDraining))
-        case .take(let operation, let shard, let seen, _):
+        case .take(let operation, let shard, let seen, let suspect):
             counts.takes += 1
-            ask(node, operation, .take(Int(shard.number), seen: seen))
+            ask(node, operation, .take(Int(shard.number), seen: seen, from: suspect))
         case .load(let operation, let shard, _):
             nodes[node].loads[Int(shard.number)] = operation
             ask(node, operation, .load(Int(shard.number)))
@@ -927,9 +927,9 @@ final class Simulation {
             } else {
                 answer(.event(.rowMissing(operation)), way)
             }
-        case .take(let shard, let seen):
+        case .take(let shard, let seen, let suspect):
             let before = store.state.shards[shard].mark.epoch
-            if let mark = store.take(id, shard, seen: seen) {
+            if let mark = store.take(id, shard, seen: seen, from: suspect) {
                 if mark.epoch <= before { fail(.epochFell(shard: shard)) }
                 answer(.event(.taken(operation, mark)), way)
             } else {

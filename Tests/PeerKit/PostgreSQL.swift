@@ -113,6 +113,40 @@ package final class PostgreSQL: Sendable {
         return output.stdout.trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
+    /// Locks a table until the lock is released.
+    package func lock(_ table: String, _ mode: String) throws -> TableLock {
+        guard let programs = Self.programs else { throw PeerError("PostgreSQL is not installed") }
+        let statements = "BEGIN; LOCK TABLE \(table) IN \(mode) MODE; SELECT pg_sleep(3600)"
+        let process = try ChildProcess(
+            programs + "/psql", ["-X", "-q", "-c", statements, url + "?application_name=\(TableLock.name)"])
+        try eventually("the lock of \(table)") {
+            try query(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = '\(TableLock.name)' "
+                    + "AND wait_event = 'PgSleep'") != "0"
+        }
+        return TableLock(process: process, server: self)
+    }
+
+    /// A lock of a table, held by a session of its own.
+    package struct TableLock {
+        fileprivate static let name = "table-lock"
+        fileprivate let process: ChildProcess
+        fileprivate let server: PostgreSQL
+
+        /// Waits until a statement of another session waits for a lock.
+        package func waitForOthers() throws {
+            try eventually("a statement that waits for a lock") {
+                try server.query("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") != "0"
+            }
+        }
+
+        package func release() throws {
+            _ = try server.query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '\(Self.name)'")
+            _ = try process.waitForExit()
+        }
+    }
+
     private static func words(_ program: String, _ arguments: [String]) -> [String] {
         guard geteuid() == 0 else { return [program] + arguments }
         let user = ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]

@@ -306,6 +306,95 @@ struct SeveralGatewaysTests {
         #expect(!people.tap.shows("sealed now"))
     }
 
+    /// A gateway that serves and one that sees it and stands by.
+    private static func pair(_ lab: GatewaysLab) throws -> (first: Int, next: Int) {
+        let first = try lab.serving()
+        let next = try #require(lab.gateways.indices.first { $0 != first })
+        try eventually("the other one stands by") {
+            try lab.states(first)[GatewaysLab.name(next)] == "standing-by"
+                && lab.states(next)[GatewaysLab.name(first)] == "serving"
+        }
+        return (first, next)
+    }
+
+    /// A gateway that is asked to drain while it takes over ends when it has loaded the store, and not only its row says so.
+    @Test(arguments: [true, false]) func aDrainDuringATakeover(throughDatabase: Bool) throws {
+        let server = try NgIRCd()
+        let lab = try GatewaysLab(upstream: server.port, policy: "hosted")
+        defer {
+            lab.stop()
+            server.stop()
+        }
+        let (first, next) = try Self.pair(lab)
+        let name = GatewaysLab.name(next)
+        let lock = try lab.database.lock("pawl.policy", "ACCESS EXCLUSIVE")
+        lab.gateways[first].crash()
+        try lock.waitForOthers()
+        #expect(try lab.states(next)[name] == "serving" && lab.ready(next) == 503)
+        let words = throughDatabase ? ["gateways", "drain", name, "--yes"] : ["drain"]
+        let output = try lab.gateways[next].admin(words)
+        #expect(output.succeeded, "\(output)")
+        if throughDatabase {
+            try eventually("it has read it") {
+                try lab.database.query("SELECT draining FROM pawl.gateway WHERE name = '\(name)'") == "1"
+            }
+        }
+        try lock.release()
+        try eventually("its end") { !lab.gateways[next].isRunning }
+        #expect(lab.gateways[next].stop() == .exited(0), "\(lab.gateways[next].output)")
+    }
+
+    /// A gateway that drains beats on while its commit waits, and no other one takes over from it.
+    @Test func aDrainWhoseCommitWaits() throws {
+        let server = try NgIRCd()
+        let lab = try GatewaysLab(upstream: server.port, policy: "hosted")
+        defer {
+            lab.stop()
+            server.stop()
+        }
+        let (first, next) = try Self.pair(lab)
+        let name = GatewaysLab.name(first)
+        let lock = try lab.database.lock("pawl.audit", "EXCLUSIVE")
+        let output = try lab.gateways[next].admin(["gateways", "drain", name])
+        #expect(output.succeeded, "\(output)")
+        try lock.waitForOthers()
+        func beat() throws -> Int {
+            Int(try lab.database.query("SELECT beat FROM pawl.gateway WHERE name = '\(name)'")) ?? -1
+        }
+        let before = try beat()
+        // More beats than the readings of a suspicion.
+        try eventually("its beat rises") { try beat() >= before + 10 }
+        try lock.release()
+        try eventually("its end") { !lab.gateways[first].isRunning }
+        #expect(lab.gateways[first].stop() == .exited(0), "\(lab.gateways[first].output)")
+        #expect(try lab.serving() == next)
+    }
+
+    /// A gateway that is stopped inside a commit and taken over from ends as one that was taken over from.
+    @Test func aGatewayIsStoppedInACommit() throws {
+        let people = try People(policy: "hosted")
+        defer { people.stop() }
+        let lab = people.lab
+        let (first, next) = try Self.pair(lab)
+        // So that the statement is prepared: its outcome is unknown only after that.
+        for number in 0..<4 {
+            people.anna.send("PRIVMSG \(people.bert.nick) :before \(number)")
+            try people.bert.expectMessage("before \(number)")
+        }
+        let lock = try lab.database.lock("pawl.queue_request", "EXCLUSIVE")
+        people.anna.send("PRIVMSG \(people.bert.nick) :under way")
+        try lock.waitForOthers()
+        lab.gateways[first].signal(SIGSTOP)
+        try eventually("the other one owns the shards") {
+            try lab.states(next)[GatewaysLab.name(next)] == "serving"
+        }
+        try lock.release()
+        #expect(try lab.serving(except: first) == next)
+        lab.gateways[first].signal(SIGCONT)
+        try eventually("its end") { !lab.gateways[first].isRunning }
+        #expect(lab.gateways[first].stop() == .exited(76), "\(lab.gateways[first].output)")
+    }
+
     /// Gateways whose tables are gone have failed, and a service manager starts them again; they were not stopped.
     @Test func gatewaysWithoutTheirTablesFail() throws {
         let server = try NgIRCd()

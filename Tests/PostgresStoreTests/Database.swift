@@ -51,7 +51,7 @@ final class Database: Sendable {
 
     /// Runs statements over a connection of their own.
     func execute(_ sql: String) throws {
-        let connection = try Connection(address(), name: "a test", timeout: 60_000)
+        let connection = try Connection.open(address(), name: "a test", timeout: 60_000)
         try connection.runAll(sql, timeout: 60_000)
     }
 
@@ -59,10 +59,18 @@ final class Database: Sendable {
     ///
     /// - Parameter anyServer: also from a standby.
     func number(_ sql: String, anyServer: Bool = false) throws -> Int64 {
-        let connection = try Connection(
+        let connection = try Connection.open(
             StoreAddress(url, isAnyServer: anyServer), name: "a test", timeout: 60_000)
         let rows = try connection.run(sql, [], isPrepared: false, timeout: 60_000)
         return rows.count == 0 ? 0 : rows.number(0, 0)
+    }
+
+    /// Locks tables until the transaction of the connection ends.
+    func lock(_ tables: String, _ mode: String) throws -> Connection {
+        let connection = try Connection.open(address(), name: "a lock", timeout: 60_000)
+        try connection.begin(timeout: 60_000)
+        try connection.runAll("LOCK TABLE \(tables) IN \(mode) MODE", timeout: 60_000)
+        return connection
     }
 
     /// Sets a parameter of the server, and waits until new connections have it; nil resets it.
@@ -140,6 +148,48 @@ final class Pooler: Sendable {
     }
 
     deinit { process.stop() }
+}
+
+/// A server whose kernel accepts connections and that never answers, as one that is stopped by a signal.
+final class SilentServer {
+    let port: UInt16
+    private let reservation: FreePort
+    private let listener: Int32
+    private var count = 0
+
+    init() throws {
+        reservation = try FreePort()
+        port = reservation.number
+        let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+        listener = socket(AF_INET, type, 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        let isBound = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+            }
+        }
+        guard isBound, listen(listener, 64) == 0 else { throw PeerError("no listener") }
+    }
+
+    deinit { close(listener) }
+
+    /// How many connections were made to it.
+    func connections() -> Int {
+        while true {
+            let client = accept(listener, nil, nil)
+            guard client >= 0 else { return count }
+            close(client)
+            count += 1
+        }
+    }
+
+    /// The address of this server and of one that answers.
+    func address(or database: Database) throws -> StoreAddress {
+        try StoreAddress("postgresql://pawl@127.0.0.1:\(port),127.0.0.1:\(database.port)/postgres")
+    }
 }
 
 /// A gateway's directory.

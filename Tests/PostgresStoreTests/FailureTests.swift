@@ -49,6 +49,60 @@ struct FailureTests {
         #expect(try standby.number("SELECT count(*)::int8 FROM pawl.gateway") == 1)
     }
 
+    /// The first host gives no answer: the second one is reached in the time of a beat, and is tried first from then on.
+    @Test func theFirstHostIsSilent() throws {
+        let silent = try SilentServer()
+        let database = try Database()
+        let link = Link(try silent.address(or: database), name: "a test", check: { (_, _) throws(StoreError) in })
+        func exchange() -> Int64? {
+            try? link.exchange(
+                "SELECT 7::int8", [], timeout: ClusterStatements.beatTimeout,
+                connectTimeout: ClusterStatements.connectTimeout
+            ) { $0.number(0, 0) }.get()
+        }
+        try eventually("an answer of the second host") { exchange() == 7 }
+        let tried = silent.connections()
+        #expect(tried > 0)
+        for _ in 0..<2 {
+            link.close()
+            #expect(exchange() == 7)
+        }
+        #expect(silent.connections() == tried)
+        // The writer, and the beat of a gateway.
+        let store = try Place().open(silent.address(or: database))
+        guard case .done(let results) = Steps.commit(1, store) else {
+            Issue.record("no commit")
+            return
+        }
+        #expect(results == [nil])
+        try eventually("it is fresh") { store.membership.isFresh }
+        // A host that is tried first and has no power is left for the other one, wherever it stands.
+        var first = 1
+        let turned = try StoreAddress("postgresql://pawl@127.0.0.1:\(database.port),127.0.0.1:\(silent.port)/postgres")
+        _ = try Connection.open(turned, name: "a test", timeout: 4000, first: &first)
+        #expect(first == 0)
+    }
+
+    /// A gateway that drains and whose database is away does not wait for it as long as one that serves.
+    @Test func aDrainingGatewayHasLessTime() throws {
+        let database = try Database()
+        let store = try Place().open(database.address())
+        store.membership.drain()
+        let silent = try SilentServer()
+        let address = try StoreAddress("postgresql://pawl@127.0.0.1:\(silent.port)/postgres")
+        let link = Link(address, name: "a test", check: { (_, _) throws(StoreError) in })
+        link.hasten()
+        for (link, isSilent) in [(link, true), (store.writer, false)] {
+            do throws(StoreError) {
+                try link.read("SELECT 1") { _ in }
+                #expect(!isSilent)
+            } catch {
+                #expect(isSilent && error.message.contains("within 2 s"), "\(error)")
+            }
+            #expect(link.connectionTime == ClusterStatements.connectTimeout)
+        }
+    }
+
     /// The role has no connection left for the writer. The beat keeps its own.
     @Test func tooManyConnections() throws {
         let database = try Database()

@@ -1,4 +1,5 @@
 import Foundation
+import Ownership
 import PeerKit
 import StoreBase
 import StoreConformance
@@ -123,6 +124,24 @@ struct GatewaysTests {
         try eventually("its row is removed") { try database.number("SELECT count(*)::int8 FROM pawl.gateway") <= 1 }
     }
 
+    /// What a takeover reads of a table of any size is not read over the connection of the beat.
+    @Test func aTakeoverReadsWhileTheBeatGoesOn() throws {
+        let database = try Database()
+        let place = try Place()
+        let first = try Self.join(database, place, "one")
+        let store = try PostgresStore(first, StoreLimits())
+        let second = try Self.join(database, Self.place(like: place), "two")
+        try eventually("the second one sees the first one") { second.runningOwner == "one" }
+        let lock = try database.lock("pawl.queue_mapping, pawl.audit", "ACCESS EXCLUSIVE")
+        store.leave()
+        try eventually("the second one owns the shards") { second.isOwner }
+        func beat() throws -> Int64 { try database.number("SELECT beat FROM pawl.gateway WHERE name = 'two'") }
+        let before = try beat()
+        try eventually("its beat rises") { try beat() >= before + 2 }
+        try lock.end(commits: false, timeout: 60_000)
+        #expect(try PostgresStore(second, StoreLimits()).load().epochs.count == Schema.shards)
+    }
+
     /// A gateway that was stopped and runs again may not act on what it knew, and ends.
     @Test func aSilentGatewayRunsAgain() throws {
         let database = try Database()
@@ -158,6 +177,95 @@ struct GatewaysTests {
             return
         }
         #expect(results == [nil])
+    }
+
+    /// A gateway that beats again after it was suspected keeps the shards and its connections; without its row, or under the
+    /// beat that was read, they are taken.
+    @Test func aSuspectThatBeatsAgainIsNotTakenFrom() throws {
+        let database = try Database()
+        let place = try Place()
+        let first = try Self.join(database, place, "one")
+        let store = try PostgresStore(first, StoreLimits())
+        guard case .done = Steps.commit(1, store) else {
+            Issue.record("no commit")
+            return
+        }
+        let backends =
+            "SELECT count(*)::int8 FROM pg_stat_activity WHERE application_name = "
+            + "'\(Joining.name(of: first.joining.gateway))'"
+        let count = try database.number(backends)
+        let link = Link(try database.address(), name: "a test", check: { (_, _) throws(StoreError) in })
+        let taker = ClusterStatements(control: link, gateway: 7)
+        try taker.join(name: "taker", program: "")
+        let reading = try taker.read()
+        let row = try #require(reading.gateway(first.joining.gateway))
+        try eventually("it beats again") { try taker.read().gateway(row.id)?.beat ?? 0 > row.beat }
+        let suspect = Suspect(id: GatewayID(row: row.id), beat: UInt64(bitPattern: row.beat))
+        func outcome(_ suspect: Suspect) throws -> String {
+            switch try taker.take(taker.read().shards.map(\.epoch), from: suspect) {
+            case .success(let marks): "taken: \(marks.count)"
+            case .failure(.refused(.divisionByZero, _)): "refused"
+            case .failure(let failure): "\(failure)"
+            }
+        }
+        #expect(try outcome(suspect) == "refused")
+        // It has a row, so nothing is taken as from a gateway without one.
+        #expect(try outcome(Suspect(id: suspect.id, beat: nil)) == "refused")
+        #expect(try database.number(backends) == count && taker.read().gateway(row.id) != nil)
+        guard case .done(let results) = Steps.commit(2, store) else {
+            Issue.record("no commit after a refused take")
+            return
+        }
+        #expect(results == [nil] && first.isOwner)
+        first.freeze()
+        let last = try #require(try taker.read().gateway(row.id)?.beat)
+        #expect(try outcome(Suspect(id: suspect.id, beat: UInt64(bitPattern: last))) == "taken: 256")
+        #expect(try database.number("SELECT count(*)::int8 FROM pawl.gateway") == 1)
+        // The row is gone by now: what demands it is refused, and the next view has none.
+        #expect(try outcome(Suspect(id: suspect.id, beat: UInt64(bitPattern: last))) == "refused")
+        #expect(try outcome(Suspect(id: suspect.id, beat: nil)) == "taken: 256")
+    }
+
+    /// A reading that ends a gateway lets nothing pass that was held until then.
+    @Test func theReadingOfALossMakesNobodyFresh() throws {
+        let database = try Database()
+        let first = try Self.join(database, Place(), "one")
+        let store = try PostgresStore(first, StoreLimits())
+        let opened = Mutex<[Bool]>([])
+        let isEnded = Mutex(false)
+        var watch = Membership.Watch()
+        watch.fresh = { opened.withLock { $0.append(first.shardEntries().first?.owner == first.id) } }
+        watch.ended = { _ in isEnded.withLock { $0 = true } }
+        first.follow(watch)
+        try eventually("it is fresh") { opened.withLock { !$0.isEmpty } }
+        try database.execute("UPDATE pawl.shard SET owner = 7, epoch = epoch + 1")
+        try eventually("it has read it, and ends") { isEnded.withLock { $0 } }
+        #expect(!opened.withLock { $0.contains(false) } && !first.isFresh)
+        store.leave()
+    }
+
+    /// A gateway that is asked to drain while it stands by takes nothing, although nobody owns the shards.
+    @Test func anAskedStandbyTakesNothing() throws {
+        let database = try Database()
+        let place = try Place()
+        let first = try Self.join(database, place, "one")
+        let store = try PostgresStore(first, StoreLimits())
+        let second = try Self.join(database, Self.place(like: place), "two")
+        let calls = Calls(second)
+        try eventually("the second one sees the first one") { second.runningOwner == "one" }
+        #expect(try first.ask(second.id))
+        try eventually("it reads it") { calls.asked.withLock { $0 } == 1 }
+        try eventually("its row says it") {
+            try database.number("SELECT draining FROM pawl.gateway WHERE name = 'two'") == 1
+        }
+        store.leave()
+        func beat() throws -> Int64 { try database.number("SELECT beat FROM pawl.gateway WHERE name = 'two'") }
+        let before = try beat()
+        try eventually("it reads that nobody owns the shards, several times") {
+            try beat() >= before + 3 && second.shardEntries().first?.epoch == 1
+        }
+        #expect(!second.isOwner && second.shardEntries().allSatisfy { $0.owner == nil })
+        second.leave()
     }
 
     /// While the database is away nobody is suspected, and nobody is fresh. Afterwards all is as before.

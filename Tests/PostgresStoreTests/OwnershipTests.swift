@@ -92,6 +92,27 @@ struct OwnershipTests {
 
     private func autoreleased(_ body: () throws -> Void) rethrows { try body() }
 
+    /// Each host is tried alone, with its own address and port.
+    @Test func hosts() throws {
+        func hosts(_ text: String) throws -> [String] {
+            try StoreAddress("postgresql://pawl@\(text)").hosts(name: "a test").map { host in
+                host.settings.map { "\($0.0)=\($0.1)" }.joined(separator: " ")
+            }
+        }
+        let checked = "sslmode=verify-full"
+        #expect(try hosts("db1,db2:6000/x?\(checked)") == ["host=db1 port=5432", "host=db2 port=6000"])
+        #expect(
+            try hosts("db1,db2/x?\(checked)&port=7000&hostaddr=192.0.2.1,192.0.2.2")
+                == ["host=db1 hostaddr=192.0.2.1 port=7000", "host=db2 hostaddr=192.0.2.2 port=7000"])
+        #expect(try hosts("/x?hostaddr=127.0.0.1,127.0.0.2").count == 2)
+        // One host, and lists that libpq reads in its own way or refuses.
+        for text in ["db1/x?\(checked)", "/x", "/x?host=,/tmp", "db1,db2/x?\(checked)&port=1,2,3"] {
+            #expect(try hosts(text) == [""], "\(text)")
+        }
+        // The second one is checked although the first one could be used.
+        #expect(throws: StoreError.self) { try hosts("127.0.0.1,db2/x") }
+    }
+
     /// What is refused before anything is sent.
     @Test func addresses() throws {
         for text in [

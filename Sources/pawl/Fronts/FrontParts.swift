@@ -23,6 +23,8 @@ struct FrontParts {
     var upstream: @Sendable () -> UpstreamOptions
     /// Called with the reports of a batch that was not committed.
     var failed: @Sendable (StoreError, [StoreChange]) -> Void
+    /// Whether another gateway has the store; asked for after a commit of unknown outcome, within some seconds.
+    var isTakenOver: @Sendable () -> Bool
 
     var earlierNetworks: [String] { configuration.upstream.earlierNetworks.filter { $0 != network } }
 
@@ -46,14 +48,17 @@ struct FrontParts {
     }
 
     /// Ends the process, which cannot know what its store holds; its service manager starts it again.
+    ///
+    /// A gateway that takes over ends the connections of this one, also one with a commit under way: that is no failure.
     var endProcess: @Sendable (StoreError) -> Void {
-        { [logger] failure in
+        { [logger, isTakenOver] failure in
             logger.critical(
                 """
                 It is not known whether the store has taken a batch: \(failure.message) The gateway ends now, answers \
                 nobody, and reads the store when it is started again.
                 """)
-            exit(ExitStatus.failed)
+            if isTakenOver() { Standby.endTaken(logger) }
+            ProcessEnd.end(ExitStatus.failed)
         }
     }
 

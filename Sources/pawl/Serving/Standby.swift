@@ -80,10 +80,15 @@ final class Standby: Sendable {
 
     private func wake() { state.withLock { $0.wake }?() }
 
-    /// This gateway serves from now on.
+    /// This gateway serves from now on. If it was to end while it was assembled, its end is requested now.
     func serve(_ gateway: Gateway) {
-        state.withLock { $0.gateway = gateway }
+        let (isAsked, failure) = state.withLock { state in
+            state.gateway = gateway
+            return (state.isAsked, state.failure)
+        }
         membership.count { gateway.server.connectionCount }
+        if isAsked { handOver(gateway) }
+        if failure != nil { requestStop() }
     }
 
     /// The line of the audit log that says which gateway the following ones are of.
@@ -102,13 +107,26 @@ final class Standby: Sendable {
 
     private func asked() {
         logger.notice("an operator has asked this gateway to drain: it hands over and ends")
-        let gateway = state.withLock { state in
-            state.isAsked = true
-            return state.gateway
+        end()
+    }
+
+    /// Ends this process as an operator has asked: at once while it stands by, after it is assembled, or while it serves.
+    private func end() {
+        let (isFirst, gateway) = state.withLock { state in
+            defer { state.isAsked = true }
+            return (!state.isAsked, state.gateway)
         }
         guard let gateway else { return wake() }
-        try? gateway.commit([gateway.audit("gateways.drain", membership.name)])
-        requestStop()
+        if isFirst { handOver(gateway) }
+    }
+
+    /// Ends a gateway that serves. On a thread of its own: the caller's is that of the beat, and a commit may wait for another
+    /// one, or for the database.
+    private func handOver(_ gateway: Gateway) {
+        Thread.detachNewThread { [self] in
+            try? gateway.commit([gateway.audit("gateways.drain", membership.name)])
+            requestStop()
+        }
     }
 
     private func ended(_ ending: Membership.Ending) {
@@ -128,7 +146,7 @@ final class Standby: Sendable {
     static func endTaken(_ logger: Logger) {
         logger.critical(
             "Another gateway has taken over the database of the store. This process ends, and may be started again.")
-        exit(ExitStatus.takenOver)
+        ProcessEnd.end(ExitStatus.takenOver)
     }
 
     // MARK: Answers
@@ -165,8 +183,7 @@ final class Standby: Sendable {
             case let command as any ClusterCommand: return try await command.answer(self.membership)
             case let command as Version: return try command.answer()
             case is Drain:
-                self.state.withLock { $0.isAsked = true }
-                self.wake()
+                self.end()
                 return try .done("This gateway stands by, and ends.", json: command.common.json)
             case is Status:
                 let serving = self.membership.serving
