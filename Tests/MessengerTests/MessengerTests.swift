@@ -508,6 +508,66 @@ import Testing
         #expect(Set(bob.texts(with: "alice")) == expected && bob.texts(with: "alice").count == 8)
     }
 
+    /// The server delivers messages of the session that is not kept again, before and after the other one is answered:
+    /// edits and reactions count once, as texts do.
+    @Test(arguments: [false, true]) func aCrossedSessionOpensNothingTwice(_ isAnswered: Bool) throws {
+        let (leader, follower) = try crossing()
+        leader.send("from the leader", to: follower.user)
+        let message = try #require(follower.send("v0", to: leader.user)?.reference)
+        func change(_ act: ChatContent.Act, _ text: String = "") {
+            follower.perform { .send(ticket: $0, SendJob(to: leader.user, act, text: text)) }
+        }
+        change(.edit(message), "v1")
+        change(.react(message, with: "+"))
+        let first = carry(from: follower, to: leader)
+        #expect(first.count == 3)
+        #expect(leader.history(with: follower.user).last?.text == "v1")
+        if isAnswered { world.deliver() }
+        change(.edit(message), "v2")
+        change(.react(message, with: nil))
+        #expect(carry(from: follower, to: leader).count == 2)
+        for _ in 0..<2 {
+            for bytes in first {
+                let reply = leader.receive(bytes, from: follower.user)
+                guard case .received(.copy)? = reply else { return fail("\(String(describing: reply))") }
+            }
+            let last = leader.history(with: follower.user).last
+            #expect(last?.text == "v2" && last?.reactions == [])
+            try leader.restart()
+        }
+        world.deliver()
+        leader.send("after", to: follower.user)
+        follower.send("afterwards", to: leader.user)
+        world.deliver()
+        let expected = ["after", "afterwards", "from the leader", "v2"]
+        #expect(leader.texts(with: follower.user).sorted() == expected)
+        #expect(follower.texts(with: leader.user).sorted() == expected)
+    }
+
+    /// Two people who have both begun a session; that of the first one is kept.
+    private func crossing() throws -> (leader: World.Device, follower: World.Device) {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        for (device, user) in [(alice, "bob"), (bob, "alice")] {
+            let config = world.configs[user]
+            device.perform { .keys(ticket: $0, config, of: user) }
+        }
+        let keys = [alice, bob].map { $0.machine.own.device.identity.publicKey.bytes }
+        return keys[0].lexicographicallyPrecedes(keys[1]) ? (alice, bob) : (bob, alice)
+    }
+
+    /// Makes the calls of a device, and delivers its envelopes to another; returns them.
+    private func carry(from sender: World.Device, to reader: World.Device) -> [[UInt8]] {
+        var envelopes: [[UInt8]] = []
+        while let attempt = sender.nextCall() {
+            if case .send(let bytes, _, _, _) = attempt.call {
+                envelopes.append(bytes)
+                reader.receive(bytes, from: sender.user)
+            }
+            sender.end(attempt)
+        }
+        return envelopes
+    }
+
     // MARK: Latch
 
     @Test func plaintextIsSentOnlyWithoutKeysAndNeverInALatchedChat() throws {
