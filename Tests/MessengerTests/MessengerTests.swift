@@ -570,6 +570,79 @@ import Testing
 
     // MARK: Latch
 
+    /// A text was queued before there were keys, and its attempt has failed.
+    private func queuedPlaintext() throws -> (alice: World.Device, bob: World.Device, text: ChatMessage) {
+        let alice = try world.person("alice")
+        let text = try #require(alice.send("one", to: "bob", .plaintext))
+        let attempt = try #require(alice.nextCall())
+        alice.run([.attempted(attempt.id, lease: attempt.lease, .failed, random: .max)])
+        #expect(alice.attempts.isEmpty)
+        let bob = try world.person("bob")
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        return (alice, bob, text)
+    }
+
+    /// Lets the queue's pauses end.
+    private func wait(_ device: World.Device) {
+        for _ in 0..<3 {
+            device.now.wall += 10_000
+            device.now.monotonic += 10_000_000_000
+            device.run([.tick])
+        }
+    }
+
+    private func isPlaintext(_ attempt: Attempt) -> Bool {
+        if case .plaintext = attempt.call { true } else { false }
+    }
+
+    /// A text that waits in the queue is sealed instead once the chat is latched, also if the process ends before.
+    @Test(arguments: [false, true]) func aQueuedTextIsSealedOnceTheChatIsLatched(_ restarts: Bool) throws {
+        let (alice, bob, _) = try queuedPlaintext()
+        alice.send("two", to: "bob", .plaintext)
+        if restarts {
+            try alice.restart()
+        } else {
+            let uptime = alice.now.monotonic / 1_000_000
+            #expect(alice.machine.nextWake(alice.now).map { $0 <= uptime } == true)
+        }
+        wait(alice)
+        #expect(!alice.attempts.contains(where: isPlaintext))
+        world.deliver()
+        #expect(bob.texts(with: "alice").sorted() == ["one", "two"])
+        #expect(alice.history(with: "bob").map(\.protection) == [.device, .device])
+        #expect(alice.history(with: "bob").allSatisfy { $0.state >= .sent && $0.state < .failed })
+    }
+
+    /// Nor is it sent without its text.
+    @Test func aQueuedTextThatWasDeletedIsNotSent() throws {
+        let (alice, bob, text) = try queuedPlaintext()
+        alice.perform { .send(ticket: $0, SendJob(to: "bob", .delete(text.reference))) }
+        wait(alice)
+        #expect(!alice.attempts.contains(where: isPlaintext))
+        world.deliver()
+        #expect(bob.texts(with: "alice").isEmpty)
+        #expect(alice.history(with: "bob").map(\.isDeleted) == [true])
+        #expect(alice.machine.waitingUsers.isEmpty)
+    }
+
+    /// An attempt that was under way when the latch was raised counts as sent.
+    @Test func aTextUnderWayIsNotSealedAgain() throws {
+        let alice = try world.person("alice")
+        alice.send("one", to: "bob", .plaintext)
+        let attempt = try #require(alice.nextCall())
+        let bob = try world.person("bob")
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        alice.send("two", to: "bob", .plaintext)
+        alice.run([.tick])
+        alice.end(attempt)
+        wait(alice)
+        world.deliver()
+        #expect(alice.history(with: "bob").map(\.protection) == [.plaintext, .device])
+        #expect(bob.texts(with: "alice") == ["two"])
+    }
+
     @Test func plaintextIsSentOnlyWithoutKeysAndNeverInALatchedChat() throws {
         let alice = try world.person("alice")
         #expect(alice.send("in clear", to: "bob", .plaintext)?.protection == .plaintext)
