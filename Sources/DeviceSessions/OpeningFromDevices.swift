@@ -10,8 +10,8 @@ package import Vault
 
 /// An authentic message arrived in a session that is not kept: both ends began one, and ours is kept.
 ///
-/// A copy of the message opens again, because no state has changed. A caller that shows it has to know what it has
-/// shown.
+/// A copy of the message opens again, because no state has changed: the caller must not show it. A caller that shows
+/// such messages has the session added instead.
 package struct CrossedSessions: Error {
     /// The padded body.
     package var body: [UInt8]
@@ -20,31 +20,74 @@ package struct CrossedSessions: Error {
     package var isText: Bool { (try? Body(body))?.kind != .control }
 }
 
+/// What happens to a session that the other end has begun at the same time as this one, while ours is kept.
+package struct CrossingSession {
+    /// Whether it is added as one that only receives, so that each of its messages opens once. If not,
+    /// ``CrossedSessions`` is thrown and nothing changes.
+    fileprivate var isAdded: Bool
+    /// Whether a padded body of the kind `direct` begins a session in place of ours.
+    fileprivate var isReplacement: ([UInt8]) -> Bool
+
+    package static var refused: Self { Self(isAdded: false) { _ in false } }
+
+    /// - Parameter isReplacement: whether a padded body of the kind `direct` begins a session in place of ours.
+    package static func added(replacingBy isReplacement: @escaping ([UInt8]) -> Bool = { _ in false }) -> Self {
+        Self(isAdded: true, isReplacement: isReplacement)
+    }
+
+    /// For messages whose body is a content key, which replaces no session.
+    fileprivate var ofContentKeys: Self { Self(isAdded: isAdded) { _ in false } }
+
+    private init(isAdded: Bool, isReplacement: @escaping ([UInt8]) -> Bool) {
+        (self.isAdded, self.isReplacement) = (isAdded, isReplacement)
+    }
+}
+
+/// What was opened.
+package struct OpenedBody {
+    /// The padded body.
+    package var body: [UInt8]
+    /// How many messages before it have not come.
+    package var skipped: Int
+    /// Whether it began a session while ours is kept.
+    package var isCrossed = false
+}
+
 extension OwnDevice {
     /// Opens an envelope of the kind `direct` or `several`. The session advances; its row is written with the batch.
     ///
-    /// - Parameter isReplacement: whether a padded body of the kind `direct` begins a session in place of ours, also if
-    ///   ours would be kept of two that were begun at the same time.
     /// - Returns: the padded body, and how many messages before it have not come.
     /// - Throws: ``OpenError``, ``CrossedSessions``, ``StoreError``, or ``RatchetError``.
     package func open<State: VaultHolding>(
-        _ envelope: Envelope, replacingBy isReplacement: ([UInt8]) -> Bool = { _ in false }, _ now: Timestamp,
-        in vault: Vault, _ unit: inout UnitOfWork<State>
+        _ envelope: Envelope, _ now: Timestamp, in vault: Vault, _ unit: inout UnitOfWork<State>
     ) throws -> (body: [UInt8], skipped: Int) {
+        let opened = try open(envelope, crossing: .refused, now, in: vault, &unit)
+        return (opened.body, opened.skipped)
+    }
+
+    /// Opens an envelope as ``open(_:_:in:_:)`` does.
+    ///
+    /// - Parameter crossing: what happens to a session that the sender has begun while ours is kept.
+    package func open<State: VaultHolding>(
+        _ envelope: Envelope, crossing: CrossingSession, _ now: Timestamp, in vault: Vault,
+        _ unit: inout UnitOfWork<State>
+    ) throws -> OpenedBody {
         let bound = Self.associatedData(from: envelope.sender, to: id, envelope.messageID, vault)
         guard envelope.kind == .several else {
             return try decrypt(
-                envelope.ratchetMessage, bound, from: envelope.sender, replacingBy: isReplacement, now, in: vault, &unit
-            )
+                envelope.ratchetMessage, bound, from: envelope.sender, crossing: crossing, now, in: vault, &unit)
         }
         let several = try Self.several(envelope)
         let associated = Self.associatedData(from: envelope.sender, to: DeviceID(0), envelope.messageID, vault)
         do {
-            var (key, skipped) = try decrypt(
+            var opened = try decrypt(
                 several.message(for: id.value) ?? [], several.authenticated(bound), from: envelope.sender,
-                replacingBy: { _ in false }, now, in: vault, &unit)
+                crossing: crossing.ofContentKeys, now, in: vault, &unit)
+            var key = opened.body
+            opened.body = []
             defer { key.wipe() }
-            return (try Self.body(of: several, key, associated), skipped)
+            opened.body = try Self.body(of: several, key, associated)
+            return opened
         } catch var crossed as CrossedSessions {
             defer { crossed.body.wipe() }
             throw CrossedSessions(body: try Self.body(of: several, crossed.body, associated))
@@ -72,9 +115,9 @@ extension OwnDevice {
     }
 
     private func decrypt<State: VaultHolding>(
-        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, replacingBy isReplacement: ([UInt8]) -> Bool,
+        _ message: [UInt8], _ associated: [UInt8], from sender: DeviceID, crossing: CrossingSession,
         _ now: Timestamp, in vault: Vault, _ unit: inout UnitOfWork<State>
-    ) throws -> ([UInt8], Int) {
+    ) throws -> OpenedBody {
         let id = session(with: sender)
         var plaintext: [UInt8] = []
         let box = try sessions(with: sender, in: vault)
@@ -84,7 +127,7 @@ extension OwnDevice {
                     message.span, associatedData: associated.span, into: &plaintext)
                 unit.shared.append(id)
                 vault.markDirty(id)
-                return (plaintext, received.skipped)
+                return OpenedBody(body: plaintext, skipped: received.skipped)
             } catch {
                 switch error {
                 case .differentSession: break
@@ -101,14 +144,19 @@ extension OwnDevice {
         }
         let beginning = try begin(message, associated, from: sender, &plaintext)
         // Both ends began a session at the same time. Both keep the session of the end with the lower key.
-        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true, !isReplacement(plaintext) {
-            throw CrossedSessions(body: plaintext)
+        if let box, box.sessions.keepsCurrent(against: beginning.peerIdentity), !crossing.isReplacement(plaintext) {
+            guard crossing.isAdded else { throw CrossedSessions(body: plaintext) }
+            let session = try commit(beginning, now, random: &vault.random, &unit.changes)
+            unit.shared.append(id)
+            unit.onRollback { _, cause, _, _ in if cause == .cancelled { box.sessions.withdrawEarlier() } }
+            vault.add(crossed: session, to: box, as: id)
+            return OpenedBody(body: plaintext, skipped: 0, isCrossed: true)
         }
         let session = try commit(beginning, now, random: &vault.random, &unit.changes)
         unit.shared.append(id)
         unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.restore(box, as: id) } }
         try vault.adopt(session, as: id)
-        return (plaintext, 0)
+        return OpenedBody(body: plaintext, skipped: 0)
     }
 
     // MARK: Device lists

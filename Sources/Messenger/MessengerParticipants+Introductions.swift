@@ -56,14 +56,9 @@ extension MessengerParticipants {
         case .room: throw OpenError(reason: .malformed)
         }
         try own.check(source, of: envelope.sender)
-        var (bytes, skipped, isCrossed) = ([UInt8](), 0, false)
-        do {
-            (bytes, skipped) = try own.open(envelope, now, in: vault, &unit)
-        } catch let crossed as CrossedSessions {
-            (bytes, isCrossed) = (crossed.body, true)
-        }
-        if skipped > 0 { report(.gap(user, skipped), &unit) }
-        let body = try Body(bytes)
+        let opened = try own.open(envelope, crossing: .added(), now, in: vault, &unit)
+        if opened.skipped > 0 { report(.gap(user, opened.skipped), &unit) }
+        let body = try Body(opened.body)
         let owner: AccountID?
         if body.kind == .control {
             owner = try receive(try ControlMessage(body.text), envelope, source, now, &unit)
@@ -76,7 +71,7 @@ extension MessengerParticipants {
             owner = sender
         }
         // Both ends have begun a session, and ours is kept: the other end has to use it.
-        if isCrossed {
+        if opened.isCrossed {
             try answer(.ready(own.deviceList), to: envelope.sender, of: .services(user), now, &unit)
         }
         if let owner, owner != .own, own.noteOpened(from: owner, &unit) { try raiseLatch(owner, now, &unit) }

@@ -69,17 +69,13 @@ extension MessengerParticipants {
         MessageSource(accounts: user.utf8.elementsEqual(account.utf8) ? [.own] : [.services(user)])
     }
 
-    /// Opens an envelope. A message in a session that is not kept is opened too: the index of messages tells whether it
-    /// is a copy.
-    private mutating func open(
-        _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
-    ) throws -> (body: [UInt8], skipped: Int) {
+    /// Opens an envelope. A session that both ends have begun at the same time is added beside ours, so that each message
+    /// in it opens once: edits and reactions have no row that shows a copy.
+    private mutating func open(_ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit) throws -> OpenedBody {
         do {
-            return try own.open(envelope, replacingBy: Self.isRenewal, now, in: vault, &unit)
+            return try own.open(envelope, crossing: .added(replacingBy: Self.isRenewal), now, in: vault, &unit)
         } catch let error as OpenError where error.reason == .notAuthentic {
             throw UnreadableInSession()
-        } catch let crossed as CrossedSessions {
-            return (crossed.body, 0)
         }
     }
 

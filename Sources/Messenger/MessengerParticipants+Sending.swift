@@ -114,6 +114,7 @@ extension MessengerParticipants {
             throw MessengerRefusal.keysMissing
         }
         try seal(content, id, in: message.chat, nil, now, &unit)
+        try raiseLatch(message.chat, now, &unit)
         return message
     }
 
@@ -249,12 +250,52 @@ extension MessengerParticipants {
     }
 
     /// Raises the latch of a chat in which a message was sealed or opened.
+    ///
+    /// Unprotected texts of the chat that wait in the queue are taken back. An attempt that is under way counts as sent.
     mutating func raiseLatch(_ chat: AccountID, _ now: Timestamp, _ unit: inout Unit) throws {
         guard chat != .services(account), memory.latched.insert(chat).inserted else { return }
+        // After the commit, because a request that has ended does not come back if the job fails.
+        unit.onCommit { state, _, _ in state.unsendable.formUnion(state.waitingPlaintexts(to: chat)) }
         let conversation = ConversationID(.own, chat)
         guard vault.noteLatched(conversation) else { return }
         latch(
             RaisedLatch(conversation: conversation, account: .own, peer: chat, protection: .device), now, &unit)
+    }
+
+    // MARK: Unprotected texts
+
+    /// The requests of unprotected texts to a person that are not under way.
+    private func waitingPlaintexts(to chat: AccountID) -> [UInt64] {
+        queue.requests.filter { request in
+            guard request.state == .pending, case .plaintext(let user, _)? = QueuedCall(request) else { return false }
+            return AccountID.services(user) == chat
+        }.map(\.id)
+    }
+
+    /// Takes unprotected texts that are not sent any more back from the queue. They wait for keys, and are sealed then.
+    mutating func withdrawPlaintexts(_ now: Timestamp, _ unit: inout Unit) {
+        guard !unsendable.isEmpty else { return }
+        for request in queue.requests where unsendable.contains(request.id) {
+            // If its row cannot be read or sealed, it comes again with the next attempt.
+            try? withdrawPlaintext(request, now, &unit)
+        }
+        unsendable = []
+    }
+
+    private mutating func withdrawPlaintext(
+        _ request: QueuedRequest, _ now: Timestamp, _ unit: inout Unit
+    ) throws {
+        guard case .plaintext(let user, let id)? = QueuedCall(request) else { return }
+        let chat = AccountID.services(user)
+        if var message = try message(chat, id.value) {
+            (message.protection, message.state) = (.device, message.isDeleted ? .sent : .waiting)
+            try put(message, &unit)
+            if message.state == .waiting { wait(id.value, for: chat, &unit) }
+            report(.changed(message), &unit)
+        }
+        memory.open[id.value] = nil
+        queue.conclude(
+            request.token, RequestOutcome(.aborted, cause: "The text is not sent unprotected."), now: now.queueTime)
     }
 
     // MARK: Signals
@@ -294,9 +335,13 @@ extension MessengerParticipants {
             guard recipients.count == 1 else { return .sendSeveral(bytes, to: recipients, message: message) }
             return .send(bytes, user: recipients[0].user, device: recipients[0].device, message: message)
         case .plaintext(let user, let id):
+            let chat = AccountID.services(user)
+            // The latch may have been raised, or the text deleted, since it was queued.
+            guard !memory.latched.contains(chat), let message = try? message(chat, id.value), !message.isDeleted else {
+                return nil
+            }
             // The queue's tables hold no plaintext: the text is in the sealed row.
-            let text = (try? message(.services(user), id.value))?.text ?? ""
-            return .plaintext(text, user: user, message: id)
+            return .plaintext(message.text, user: user, message: id)
         case .receipt(let message, let user, let isRead): return .receipt(message, user: user, isRead: isRead)
         case .publish: return memory.published.map { .publish($0.bytes) }
         case .register(let bytes): return .register(bytes)

@@ -91,6 +91,8 @@ package struct MessengerParticipants: VaultHolding {
     /// When this process has last sent messages again to a device that has lost its session, in nanoseconds of uptime.
     var resent: [DeviceID: [Int64]] = [:]
     private var dispatches: [QueueBatch.Dispatch] = []
+    /// Requests of unprotected texts that are not sent any more. The next tick takes them back.
+    var unsendable: Set<UInt64> = []
 
     /// Takes over a store; makes the device at the first start.
     ///
@@ -220,7 +222,9 @@ package struct MessengerParticipants: VaultHolding {
     /// When a ``MessengerJob/tick`` is due at the latest, in milliseconds of uptime; nil if none is.
     package func nextWake(_ now: Timestamp) -> Int64? {
         let expiry = memory.expiries.map(\.at).min().map { now.queueTime.uptime + max($0 - now.wall, 0) }
-        return [queue.nextWake(), expiry, nextHistoryWake, nextLostWake, nextJoinWake].compactMap(\.self).min()
+        let withdrawal = unsendable.isEmpty ? nil : now.queueTime.uptime
+        return [queue.nextWake(), expiry, withdrawal, nextHistoryWake, nextLostWake, nextJoinWake]
+            .compactMap(\.self).min()
     }
 
     package var isPublished: (DeviceID) -> Bool { { _ in false } }
@@ -294,6 +298,7 @@ package struct MessengerParticipants: VaultHolding {
         case .attempted(let id, let lease, let end, let random):
             attempted(id, lease: lease, end, random, now, &unit)
         case .tick:
+            withdrawPlaintexts(now, &unit)
             expire(now, &unit)
             askAgainForHistory(now, &unit)
             askAgainToJoin(now, &unit)
@@ -369,13 +374,17 @@ package struct MessengerParticipants: VaultHolding {
 
     package mutating func settled(_ batch: QueueBatch, isCommitted: Bool, now: Timestamp) -> Replies {
         defer { (dispatches, memory.rows) = ([], UncommittedRows()) }
-        return dispatches.compactMap { dispatch in
-            guard let call = call(of: dispatch.request) else { return nil }
-            let expires = QueuedCall(dispatch.request)?.expires
-            return AddressedReply(
-                connection: ConnectionID(Self.events),
-                reply: .attempt(Attempt(id: dispatch.id, lease: dispatch.lease, call: call, expires: expires)))
+        var replies: Replies = []
+        for dispatch in dispatches {
+            let queued = QueuedCall(dispatch.request)
+            guard let call = call(of: dispatch.request) else {
+                if case .plaintext? = queued { unsendable.insert(dispatch.id) }
+                continue
+            }
+            let attempt = Attempt(id: dispatch.id, lease: dispatch.lease, call: call, expires: queued?.expires)
+            replies.append(AddressedReply(connection: ConnectionID(Self.events), reply: .attempt(attempt)))
         }
+        return replies
     }
 
     package mutating func restore(_ kind: RecordKind, name: String) {}

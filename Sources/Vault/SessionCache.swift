@@ -213,6 +213,14 @@ package final class SessionCache {
         if box == nil { dirty.remove(id) }
     }
 
+    /// Adds a session that a remote device has begun while ours is kept: it only receives, unless ours stays unanswered.
+    ///
+    /// - Parameter box: the sessions with the device; ours is kept.
+    package func add(crossed session: consuming Session, to box: SessionBox, as id: SessionID) {
+        _ = box.sessions.accept(session)
+        dirty.insert(id)
+    }
+
     package func markDirty(_ id: SessionID) { dirty.insert(id) }
 
     /// 64 random bits.

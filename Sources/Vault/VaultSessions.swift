@@ -46,6 +46,14 @@ extension Vault {
     /// - Parameter box: the sessions before it.
     package func restore(_ box: SessionBox?, as id: SessionID) { sessionCache.restore(box, as: id) }
 
+    /// Adds a session that a device elsewhere has begun while ours is kept: it only receives, unless ours stays
+    /// unanswered. ``DoubleRatchet/SessionRecord/withdrawEarlier()`` undoes it.
+    ///
+    /// - Parameter box: the sessions with the device.
+    package func add(crossed session: consuming Session, to box: SessionBox, as id: SessionID) {
+        sessionCache.add(crossed: session, to: box, as: id)
+    }
+
     /// Has the state of a session written with the batch. Called before a ratchet steps.
     package func markDirty(_ id: SessionID) { sessionCache.markDirty(id) }
 

@@ -161,6 +161,25 @@ import Testing
         }
     }
 
+    /// A text that was queued before the keys came is sealed when they are there.
+    @Test func aQueuedTextIsNotSentInClearOnceThereAreKeys() throws {
+        let pair = try Pair()
+        pair.deliver()
+        pair.alice.send("one", to: "bob", .plaintext)
+        let attempt = try #require(pair.alice.nextCall())
+        pair.alice.run([.attempted(attempt.id, lease: attempt.lease, .failed, random: .max)])
+        try pair.meet()
+        pair.alice.run([.tick])
+        #expect(pair.alice.keysWanted.contains("bob"))
+        pair.alice.now.monotonic += 10_000_000_000
+        pair.alice.run([.tick])
+        // There are no published keys to read.
+        pair.alice.perform { .keys(ticket: $0, nil, of: "bob") }
+        pair.deliver()
+        #expect(pair.bob.history(with: "alice").map(\.text) == ["one"])
+        #expect(pair.bob.history(with: "alice").map(\.protection) == [.device])
+    }
+
     /// What clients behind a sidecar send: bytes that are no text, actions, tags without a text.
     @Test func whatIsNotTextIsTakenToo() throws {
         #expect(try ChatContent(Body(text: Array("hello".utf8)), now: 5).text == "hello")

@@ -508,7 +508,140 @@ import Testing
         #expect(Set(bob.texts(with: "alice")) == expected && bob.texts(with: "alice").count == 8)
     }
 
+    /// The server delivers messages of the session that is not kept again, before and after the other one is answered:
+    /// edits and reactions count once, as texts do.
+    @Test(arguments: [false, true]) func aCrossedSessionOpensNothingTwice(_ isAnswered: Bool) throws {
+        let (leader, follower) = try crossing()
+        leader.send("from the leader", to: follower.user)
+        let message = try #require(follower.send("v0", to: leader.user)?.reference)
+        func change(_ act: ChatContent.Act, _ text: String = "") {
+            follower.perform { .send(ticket: $0, SendJob(to: leader.user, act, text: text)) }
+        }
+        change(.edit(message), "v1")
+        change(.react(message, with: "+"))
+        let first = carry(from: follower, to: leader)
+        #expect(first.count == 3)
+        #expect(leader.history(with: follower.user).last?.text == "v1")
+        if isAnswered { world.deliver() }
+        change(.edit(message), "v2")
+        change(.react(message, with: nil))
+        #expect(carry(from: follower, to: leader).count == 2)
+        for _ in 0..<2 {
+            for bytes in first {
+                let reply = leader.receive(bytes, from: follower.user)
+                guard case .received(.copy)? = reply else { return fail("\(String(describing: reply))") }
+            }
+            let last = leader.history(with: follower.user).last
+            #expect(last?.text == "v2" && last?.reactions == [])
+            try leader.restart()
+        }
+        world.deliver()
+        leader.send("after", to: follower.user)
+        follower.send("afterwards", to: leader.user)
+        world.deliver()
+        let expected = ["after", "afterwards", "from the leader", "v2"]
+        #expect(leader.texts(with: follower.user).sorted() == expected)
+        #expect(follower.texts(with: leader.user).sorted() == expected)
+    }
+
+    /// Two people who have both begun a session; that of the first one is kept.
+    private func crossing() throws -> (leader: World.Device, follower: World.Device) {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        for (device, user) in [(alice, "bob"), (bob, "alice")] {
+            let config = world.configs[user]
+            device.perform { .keys(ticket: $0, config, of: user) }
+        }
+        let keys = [alice, bob].map { $0.machine.own.device.identity.publicKey.bytes }
+        return keys[0].lexicographicallyPrecedes(keys[1]) ? (alice, bob) : (bob, alice)
+    }
+
+    /// Makes the calls of a device, and delivers its envelopes to another; returns them.
+    private func carry(from sender: World.Device, to reader: World.Device) -> [[UInt8]] {
+        var envelopes: [[UInt8]] = []
+        while let attempt = sender.nextCall() {
+            if case .send(let bytes, _, _, _) = attempt.call {
+                envelopes.append(bytes)
+                reader.receive(bytes, from: sender.user)
+            }
+            sender.end(attempt)
+        }
+        return envelopes
+    }
+
     // MARK: Latch
+
+    /// A text was queued before there were keys, and its attempt has failed.
+    private func queuedPlaintext() throws -> (alice: World.Device, bob: World.Device, text: ChatMessage) {
+        let alice = try world.person("alice")
+        let text = try #require(alice.send("one", to: "bob", .plaintext))
+        let attempt = try #require(alice.nextCall())
+        alice.run([.attempted(attempt.id, lease: attempt.lease, .failed, random: .max)])
+        #expect(alice.attempts.isEmpty)
+        let bob = try world.person("bob")
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        return (alice, bob, text)
+    }
+
+    /// Lets the queue's pauses end.
+    private func wait(_ device: World.Device) {
+        for _ in 0..<3 {
+            device.now.wall += 10_000
+            device.now.monotonic += 10_000_000_000
+            device.run([.tick])
+        }
+    }
+
+    private func isPlaintext(_ attempt: Attempt) -> Bool {
+        if case .plaintext = attempt.call { true } else { false }
+    }
+
+    /// A text that waits in the queue is sealed instead once the chat is latched, also if the process ends before.
+    @Test(arguments: [false, true]) func aQueuedTextIsSealedOnceTheChatIsLatched(_ restarts: Bool) throws {
+        let (alice, bob, _) = try queuedPlaintext()
+        alice.send("two", to: "bob", .plaintext)
+        if restarts {
+            try alice.restart()
+        } else {
+            let uptime = alice.now.monotonic / 1_000_000
+            #expect(alice.machine.nextWake(alice.now).map { $0 <= uptime } == true)
+        }
+        wait(alice)
+        #expect(!alice.attempts.contains(where: isPlaintext))
+        world.deliver()
+        #expect(bob.texts(with: "alice").sorted() == ["one", "two"])
+        #expect(alice.history(with: "bob").map(\.protection) == [.device, .device])
+        #expect(alice.history(with: "bob").allSatisfy { $0.state >= .sent && $0.state < .failed })
+    }
+
+    /// Nor is it sent without its text.
+    @Test func aQueuedTextThatWasDeletedIsNotSent() throws {
+        let (alice, bob, text) = try queuedPlaintext()
+        alice.perform { .send(ticket: $0, SendJob(to: "bob", .delete(text.reference))) }
+        wait(alice)
+        #expect(!alice.attempts.contains(where: isPlaintext))
+        world.deliver()
+        #expect(bob.texts(with: "alice").isEmpty)
+        #expect(alice.history(with: "bob").map(\.isDeleted) == [true])
+        #expect(alice.machine.waitingUsers.isEmpty)
+    }
+
+    /// An attempt that was under way when the latch was raised counts as sent.
+    @Test func aTextUnderWayIsNotSealedAgain() throws {
+        let alice = try world.person("alice")
+        alice.send("one", to: "bob", .plaintext)
+        let attempt = try #require(alice.nextCall())
+        let bob = try world.person("bob")
+        let config = world.configs["bob"]
+        alice.perform { .keys(ticket: $0, config, of: "bob") }
+        alice.send("two", to: "bob", .plaintext)
+        alice.run([.tick])
+        alice.end(attempt)
+        wait(alice)
+        world.deliver()
+        #expect(alice.history(with: "bob").map(\.protection) == [.plaintext, .device])
+        #expect(bob.texts(with: "alice") == ["two"])
+    }
 
     @Test func plaintextIsSentOnlyWithoutKeysAndNeverInALatchedChat() throws {
         let alice = try world.person("alice")

@@ -229,6 +229,37 @@ import Vault
         #expect(try sessionCache.session(other) == nil)
     }
 
+    /// So does a job that fails after it has added the session of the other end beside ours.
+    @Test func aCrossedSessionThatFailsIsTakenBack() throws {
+        var random = SeededGenerator(seed: 7)
+        let one = IdentityKeyPair(random: &random)
+        let two = IdentityKeyPair(random: &random)
+        if one.publicKey.bytes.lexicographicallyPrecedes(two.publicKey.bytes) {
+            try addAndWithdraw(one, two, &random)
+        } else {
+            try addAndWithdraw(two, one, &random)
+        }
+    }
+
+    private func addAndWithdraw(
+        _ lower: borrowing IdentityKeyPair, _ higher: borrowing IdentityKeyPair, _ random: inout SeededGenerator
+    ) throws {
+        var preKeys = PreKeyStore()
+        var changes: [PreKeyChange] = []
+        let bundle = preKeys.bundleForOne(identity: higher, at: 0, random: &random, &changes)
+        let ours = try Session.initiate(identity: lower, with: bundle, expecting: nil, random: &random)
+        let sessionCache = sessionCache(1)
+        try sessionCache.adopt(ours, as: id)
+        let box = try #require(try sessionCache.session(id))
+        let state = bytes(box)
+        let crossed = try session(lower, higher, &random).own
+        sessionCache.add(crossed: try copy(crossed), to: box, as: id)
+        // Ours goes on sending.
+        #expect(box.sessions.earlierCount == 1 && !box.sessions.isEstablished)
+        box.sessions.withdrawEarlier()
+        #expect(bytes(box) == state)
+    }
+
     /// Of another identity nothing listens on.
     @Test func aSessionOfAnotherIdentityReplacesAll() throws {
         var random = SeededGenerator(seed: 3)

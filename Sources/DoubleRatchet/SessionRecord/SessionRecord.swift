@@ -81,6 +81,11 @@ public struct SessionRecord: ~Copyable, Sendable {
         return true
     }
 
+    /// Undoes ``accept(_:)`` that has returned false, before anything else was opened or added.
+    package mutating func withdrawEarlier() {
+        if earlier.count > 0 { _ = earlier.remove(at: 0) }
+    }
+
     /// Drops the current session and makes the newest earlier one current.
     ///
     /// - Returns: false if there is none; then nothing has changed.
