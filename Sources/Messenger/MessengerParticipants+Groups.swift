@@ -569,7 +569,7 @@ extension MessengerParticipants {
         guard let group = memory.groups[id], group.content.role(of: person) != nil,
             message.receipts[person] ?? .sent < state
         else { return false }
-        message.receipts[person] = state
+        message.note(state, of: person) { group.content.role(of: $0) != nil }
         let others = group.content.members.map(\.account).filter { $0 != self.person }
         let common = others.map { message.receipts[$0] ?? .sent }.min() ?? .sent
         if common > .sent { message.state = max(message.state, common) }
