@@ -546,11 +546,15 @@ extension MessengerParticipants {
             let device = DeviceID(try cursor.uint64())
             let message = MessageReference(device: device, message: MessageID(try cursor.uint64()))
             let owner = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
-            let content = try ChatContent(try Body(cursor.rest()), now: now.wall)
+            let user = owner == .own ? account : owner.name
+            // Whatever is wrong with a message, its version counts.
             do {
+                let content = try ChatContent(stored: try Body(cursor.rest()))
                 try take(content, message, in: group, from: owner, now, &unit)
             } catch let error as OpenError {
-                report(.unreadable(owner == .own ? account : owner.name, error.reason), &unit)
+                report(.unreadable(user, error.reason), &unit)
+            } catch let error as EnvelopeError {
+                report(.unreadable(user, OpenFailure(error)), &unit)
             }
         }
     }

@@ -152,6 +152,35 @@ import Testing
         #expect(devices[1].texts(in: group) == ["one", "two"])
     }
 
+    /// The tags of a message are as long as they may be, and longer when it is stored with its time. Otherwise a removed
+    /// member could keep others from learning of that.
+    @Test func theLongestTagsDoNotBlockAVersion() throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob, carol) = (devices[0], devices[1], devices[2])
+        let group = try group(devices)
+        for device in [alice, carol] { device.send(device.user, in: group) }
+        world.deliver()
+        for (change, sender) in [(GroupChange.remove(["carol"]), carol), (.rename("other"), alice)] {
+            let state = try #require(world.change(change, of: group, by: alice))
+            bob.events = []
+            var tags = "+pawl/group=\(Base64.text(state.reference.bytes));+pawl/to="
+            tags += String(repeating: "YWFh", count: (1024 - tags.utf8.count) / 4)
+            #expect((1021...1024).contains(tags.utf8.count))
+            let bytes = try sender.seal(Body(tags: Array(tags.utf8), text: Array("long".utf8)), 1, for: bob)
+            world.deliver(bytes, to: [("bob", bob.id)], from: sender.user)
+            #expect(bob.machine.wantedGroups == [state.reference])
+            try bob.restart()
+            for reference in bob.machine.wantedGroups { world.read(reference, by: bob) }
+            #expect(bob.machine.wantedGroups.isEmpty && bob.members(of: group) == ["alice", "bob"])
+            let isReported = bob.events.contains { event in
+                if case .unreadable("carol", .notInRoom) = event { true } else { false }
+            }
+            #expect(isReported == (sender === carol))
+            world.deliver()
+        }
+        #expect(bob.texts(in: group).sorted() == ["alice", "carol", "long"])
+    }
+
     @Test func aVersionThatTheServerDoesNotHaveIsGivenUp() throws {
         let devices = try people("alice", "bob")
         let blobs = world.blobs
