@@ -164,7 +164,17 @@ package struct ChatContent: Equatable, Sendable {
     /// - Parameter now: the time of a text without one, as from a sidecar, in milliseconds since 1970.
     /// - Throws: ``EnvelopeError/malformed``
     package init(_ body: Body, now: Int64) throws(EnvelopeError) {
-        guard body.kind != .control, body.tags.count <= Self.tagLimit, body.text.count <= Self.textLimit,
+        guard body.tags.count <= Self.tagLimit else { throw .malformed }
+        try self.init(unbounded: body, now: now)
+    }
+
+    /// Reads the ``body`` of a content that has come. It can be longer than what has come: it always has a time.
+    ///
+    /// - Throws: ``EnvelopeError/malformed``
+    init(stored body: Body) throws(EnvelopeError) { try self.init(unbounded: body, now: 0) }
+
+    private init(unbounded body: Body, now: Int64) throws(EnvelopeError) {
+        guard body.kind != .control, body.text.count <= Self.textLimit,
             let text = String(validating: body.joinedText, as: UTF8.self)
         else { throw .malformed }
         let tags = try Tags(body.tags)

@@ -47,6 +47,10 @@ extension AccountID {
 
 /// A message of a chat with one person or of a group.
 package struct ChatMessage: Equatable, Sendable {
+    /// Ours: people whose reactions one message has, and those whose receipts. A group has fewer members, but those that
+    /// have left count as well. The form has room for 255.
+    package static let personLimit = 64
+
     /// The other person, or the chat of a group.
     package var chat: AccountID
     /// The place in the chat: the order in which messages were stored on this device.
@@ -74,7 +78,7 @@ package struct ChatMessage: Equatable, Sendable {
     var (isTaken, isRefused) = (false, false)
     /// How long the text stays, in seconds; nil for good.
     package var timer: Int64?
-    /// At most one of each person.
+    /// At most one of each person; see ``personLimit``.
     package var reactions: [ChatReaction] = []
     /// In groups, the member that has written it; nil for the person, and in chats of two.
     package var author: AccountID?
@@ -110,12 +114,25 @@ package struct ChatMessage: Equatable, Sendable {
     package var expiresAt: Int64? { timer.map { storedAt + $0 * 1000 } }
 
     /// Sets or removes a reaction of an account, ``Protection/AccountID/own`` for the person.
-    mutating func react(by owner: AccountID, with characters: String?) {
+    ///
+    /// Beyond the limit the oldest one of another person is dropped.
+    package mutating func react(by owner: AccountID, with characters: String?) {
         let author = owner == .own || chat.group == nil ? nil : owner
         reactions.removeAll { $0.isOwn == (owner == .own) && $0.author == author }
         if let characters {
             reactions.append(ChatReaction(isOwn: owner == .own, characters: characters, author: author))
         }
+        while reactions.count > Self.personLimit, let oldest = reactions.firstIndex(where: { !$0.isOwn }) {
+            reactions.remove(at: oldest)
+        }
+    }
+
+    /// Notes what a member of a group has confirmed.
+    ///
+    /// - Parameter isMember: whether an account is a member still. Beyond the limit, receipts of others are dropped.
+    package mutating func note(_ state: DeliveryState, of member: AccountID, isMember: (AccountID) -> Bool) {
+        receipts[member] = state
+        if receipts.count > Self.personLimit { receipts = receipts.filter { isMember($0.key) } }
     }
 
     /// Removes the text. The row stays, so that a copy that comes later is not shown.
@@ -150,8 +167,9 @@ package struct ChatMessage: Equatable, Sendable {
         output.append(bigEndian: reference.device.value)
         output.append(bigEndian: reference.message.value)
         for number in [writtenAt, storedAt, timer ?? 0] { output.append(bigEndian: UInt64(bitPattern: number)) }
-        output.append(UInt8(reactions.count))
-        for reaction in reactions {
+        let listed = reactions.suffix(Int(UInt8.max))
+        output.append(UInt8(listed.count))
+        for reaction in listed {
             output.append(reaction.isOwn ? 1 : 0)
             output.append(field: Array(reaction.characters.utf8))
             if isGroup { output.append(field: Array((reaction.author?.text ?? "").utf8)) }
@@ -159,8 +177,9 @@ package struct ChatMessage: Equatable, Sendable {
         output.append(field: Array(text.utf8))
         guard isGroup else { return output }
         output.append(field: Array((author?.text ?? "").utf8))
-        output.append(UInt8(receipts.count))
-        for (member, state) in receipts.sorted(by: { $0.key < $1.key }) {
+        let members = receipts.sorted(by: { $0.key < $1.key }).prefix(Int(UInt8.max))
+        output.append(UInt8(members.count))
+        for (member, state) in members {
             output.append(field: Array(member.text.utf8))
             output.append(state.rawValue)
         }

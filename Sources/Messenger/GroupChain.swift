@@ -239,6 +239,9 @@ package struct GroupChain: Equatable, Sendable {
     /// Whether this is the same group as another one, or a later version of it.
     package func continues(_ other: GroupChain) -> Bool { versions.starts(with: other.versions) }
 
+    /// The number of versions with which both begin.
+    func common(with other: GroupChain) -> Int { zip(versions, other.versions).prefix { $0.0 == $0.1 }.count }
+
     /// Whether a version has this digest.
     package func has(_ digest: [UInt8]) -> Bool { versions.contains { $0.digest == digest } }
 
@@ -271,27 +274,26 @@ package struct GroupChain: Equatable, Sendable {
     ///
     /// A branch with a version of the owner goes before one without. If both have one, the owner has used two devices:
     /// the branch with more versions of the owner counts, then the smaller digest of the first ones. What a removed device
-    /// has made does not count unless a listed one has gone on from it: the owner may never have got it. If neither has
-    /// one, and each branch has a single version, the smaller digest counts. Longer branches of moderators are undecided:
-    /// one of them could rewrite what was long agreed.
+    /// has made does not count unless a listed one has gone on from it: the owner may never have got it. If only such
+    /// versions of the owner are there, it is undecided: those whom they have removed could bring an earlier version back.
+    /// If neither branch has one of the owner, and each has a single version, that of a listed device counts, then the
+    /// smaller digest. Longer branches of moderators are undecided: one of them could rewrite what was long agreed.
     ///
     /// - Parameter isListed: whether the device that has made a version is in its person's list.
     func fork(with other: GroupChain, isListed: (GroupVersion) -> Bool) -> Fork {
-        let common = zip(versions, other.versions).prefix { $0.0 == $0.1 }.count
+        let common = common(with: other)
         guard common > 0 else { return .undecided }
         let (own, theirs) = (versions[common...], other.versions[common...])
         guard let mine = own.first, let their = theirs.first else { return own.isEmpty ? .taken : .kept }
         let digests: (mine: [UInt8], their: [UInt8])
         let owned = (mine: ownerVersions(from: common), their: other.ownerVersions(from: common))
-        switch (owned.mine.first, owned.their.first) {
-        case (let mine?, let their?):
-            let counts = (Self.count(owned.mine, isListed), Self.count(owned.their, isListed))
-            guard counts.0 == counts.1 else { return counts.0 < counts.1 ? .taken : .kept }
-            digests = (mine.digest, their.digest)
-        case (.some, nil): return .kept
-        case (nil, .some): return .taken
-        case (nil, nil):
-            guard own.count == 1, theirs.count == 1 else { return .undecided }
+        let counts = (Self.count(owned.mine, isListed), Self.count(owned.their, isListed))
+        guard counts.0 == counts.1 else { return counts.0 < counts.1 ? .taken : .kept }
+        if counts.0 > 0 {
+            digests = (owned.mine[0].digest, owned.their[0].digest)
+        } else {
+            guard owned.mine.isEmpty, owned.their.isEmpty, own.count == 1, theirs.count == 1 else { return .undecided }
+            guard isListed(mine) == isListed(their) else { return isListed(mine) ? .kept : .taken }
             digests = (mine.digest, their.digest)
         }
         return digests.their.lexicographicallyPrecedes(digests.mine) ? .taken : .kept
@@ -307,6 +309,21 @@ package struct GroupChain: Equatable, Sendable {
     /// How many of the owner's versions there are up to the last one of a listed device.
     private static func count(_ versions: [GroupVersion], _ isListed: (GroupVersion) -> Bool) -> Int {
         versions.lastIndex(where: isListed).map { $0 + 1 } ?? 0
+    }
+
+    /// The versions from a number on, at least 1, that a removed device has made, and that do not count: no listed device
+    /// of a member that had at least the signer's role before them has gone on from them.
+    ///
+    /// - Parameter isListed: whether the device that has made a version is in its person's list.
+    func unconfirmed(from number: Int, isListed: (GroupVersion) -> Bool) -> [GroupVersion] {
+        let listed = versions.indices.filter { $0 >= number && isListed(versions[$0]) }
+        return versions.indices.dropFirst(number).filter { place in
+            let before = versions[place - 1].content
+            func rank(_ version: GroupVersion) -> Int { before.role(of: version.signer).map { Int($0.rawValue) } ?? -1 }
+            let isConfirmed = listed.contains { $0 >= place && rank(versions[$0]) >= rank(versions[place]) }
+            return !isConfirmed
+        }
+        .map { versions[$0] }
     }
 
     package var bytes: [UInt8] {

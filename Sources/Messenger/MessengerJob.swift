@@ -88,6 +88,8 @@ package enum GroupChange: Sendable, Equatable {
     case remove([String])
     /// A moderator, or no longer one.
     case moderator(String, Bool)
+    /// One more version without a change, so that what a removed device has made before counts.
+    case confirm
 }
 
 /// A version of a group that is to be published.
@@ -296,7 +298,7 @@ package enum GroupRefusal: String, Sendable, Equatable {
     case unavailable
     /// It is not signed by the members that it names.
     case notAuthentic = "not_authentic"
-    /// Another version was made at the same time, and counts.
+    /// Another version was made at the same time, and counts; or a removed device has made it.
     case fork
     /// Two long branches: only the owner can decide, by one more version.
     case undecidedFork = "undecided_fork"

@@ -100,7 +100,7 @@ extension MessengerParticipants {
             guard content.isValid, known.chain.versions.count < GroupChain.versionLimit else {
                 throw MessengerRefusal.groupLimit
             }
-            guard content != known.content, known.content.allows(content, by: person) else {
+            guard change == .confirm || content != known.content, known.content.allows(content, by: person) else {
                 throw MessengerRefusal.notAllowed
             }
             chain = known.chain.adding(content, random: random, by: person, own.id, own.device.identity)
@@ -128,6 +128,7 @@ extension MessengerParticipants {
         var (name, metadata) = (base.name, base.metadata)
         switch change {
         case .create: throw MessengerRefusal.notAllowed
+        case .confirm: break
         case .rename(let new): name = new
         case .metadata(let new): metadata = new
         case .add(let names):
@@ -435,6 +436,11 @@ extension MessengerParticipants {
             return .done
         case .right: break
         }
+        // A thief of a device goes on signing after the person has removed it.
+        if let known, !chain.unconfirmed(from: chain.common(with: known.chain), isListed: isListed).isEmpty {
+            try refuse(reference, .fork, now, &unit)
+            return .done
+        }
         let group = GroupState(chain: chain, reference: reference)
         try put(group, &unit)
         if let known, !isMember(of: known), known.chain.last.signer == person, isMember(of: group),
@@ -452,6 +458,20 @@ extension MessengerParticipants {
         return list.map { $0.identity(of: version.device) != nil } ?? true
     }
 
+    /// Groups in which this device, the account's master device, makes one more version after it has removed another one,
+    /// so that a version of the removed device counts for all if this device has it, and for nobody else.
+    ///
+    /// - Parameter isNow: whether it has just removed one; else only those in which a version of one does not count yet.
+    package func unconfirmedGroups(isNow: Bool) -> [GroupID] {
+        guard isMaster, own.deviceList.hasRemovals else { return [] }
+        return groups.filter { group in
+            guard let role = group.content.role(of: person), role != .member else { return false }
+            return isNow && role == .owner
+                || group.chain.unconfirmed(from: 1, isListed: isListed).contains { $0.signer == person }
+        }
+        .map(\.id)
+    }
+
     private enum Signatures {
         case right
         case wrong
@@ -464,7 +484,7 @@ extension MessengerParticipants {
     /// In a group that is not known yet, the last one counts: its signer is a member that vouches for all before it,
     /// whose signers may have left the server. Those whose keys are known are checked.
     private func signatures(of chain: GroupChain, after known: GroupChain?) -> Signatures {
-        let common = zip(chain.versions, known?.versions ?? []).prefix { $0.0 == $0.1 }.count
+        let common = known.map { chain.common(with: $0) } ?? 0
         var missing: [AccountID] = []
         for number in common..<chain.versions.count {
             let version = chain.versions[number]
@@ -546,11 +566,15 @@ extension MessengerParticipants {
             let device = DeviceID(try cursor.uint64())
             let message = MessageReference(device: device, message: MessageID(try cursor.uint64()))
             let owner = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
-            let content = try ChatContent(try Body(cursor.rest()), now: now.wall)
+            let user = owner == .own ? account : owner.name
+            // Whatever is wrong with a message, its version counts.
             do {
+                let content = try ChatContent(stored: try Body(cursor.rest()))
                 try take(content, message, in: group, from: owner, now, &unit)
             } catch let error as OpenError {
-                report(.unreadable(owner == .own ? account : owner.name, error.reason), &unit)
+                report(.unreadable(user, error.reason), &unit)
+            } catch let error as EnvelopeError {
+                report(.unreadable(user, OpenFailure(error)), &unit)
             }
         }
     }
@@ -569,7 +593,7 @@ extension MessengerParticipants {
         guard let group = memory.groups[id], group.content.role(of: person) != nil,
             message.receipts[person] ?? .sent < state
         else { return false }
-        message.receipts[person] = state
+        message.note(state, of: person) { group.content.role(of: $0) != nil }
         let others = group.content.members.map(\.account).filter { $0 != self.person }
         let common = others.map { message.receipts[$0] ?? .sent }.min() ?? .sent
         if common > .sent { message.state = max(message.state, common) }

@@ -275,20 +275,4 @@ extension MessengerParticipants {
         cursor.offset = end < bytes.count ? UInt32(end) : 0
         return end == bytes.count
     }
-
-    /// The last rows of a chat in a range, with the changes of the open batch.
-    private func messageRows(
-        _ chat: AccountID, from first: UInt64, before end: UInt64, last limit: Int
-    ) throws -> [RecordRow] {
-        let (from, to) = (ChatMessage.name(chat, first), ChatMessage.name(chat, end))
-        let stored = try vault.store.records(.chatMessage, from: from, to: to, last: limit)
-        let changed = memory.rows.rows(.chatMessage) { row in
-            !row.name.utf8.lexicographicallyPrecedes(from.utf8) && row.name.utf8.lexicographicallyPrecedes(to.utf8)
-        }
-        guard !changed.isEmpty else { return stored }
-        var rows = Dictionary(stored.map { (ExactText($0.name), $0) }, uniquingKeysWith: { first, _ in first })
-        for row in changed { rows[ExactText(row.name)] = row }
-        let all = rows.values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }
-        return Array(all.suffix(limit))
-    }
 }

@@ -296,11 +296,8 @@ extension MessengerParticipants {
 
     /// The unread messages of a chat: the last ones that are not the person's own.
     private func unread(_ summary: ChatSummary) throws -> [ChatMessage] {
-        let rows = try vault.store.records(
-            .chatMessage, from: ChatMessage.name(summary.chat, 0), to: ChatMessage.name(summary.chat, .max),
-            last: Self.pageLimit)
-        let messages = try rows.compactMap { row in try message(summary.chat, Self.place(row.name).1) }
-        return messages.filter { !$0.isOwn && !$0.isAwaited && $0.protection == .device }.suffix(summary.unread)
+        let messages = try messages(with: summary.chat, limit: Self.pageLimit)
+        return messages.filter { !$0.isOwn && $0.protection == .device }.suffix(summary.unread)
     }
 
     /// The person has read messages on another device.

@@ -86,14 +86,11 @@ extension MessengerParticipants {
             if device == own.deviceList.master { try register(now, &unit) }
             return
         }
-        let rows = try vault.store.records(
-            .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, .max), last: Self.pageLimit)
-        for row in rows {
-            // A message that another device of the person has confirmed is not sent again.
-            guard let message = try message(chat, Self.place(row.name).1), message.isOwn,
-                [.queued, .sent].contains(message.state),
-                message.protection == .device, !message.isDeleted, !message.isAwaited
-            else { continue }
+        // A message that another device of the person has confirmed is not sent again.
+        for message in try messages(with: chat, limit: Self.pageLimit)
+        where message.isOwn && [.queued, .sent].contains(message.state) && message.protection == .device
+            && !message.isDeleted
+        {
             try seal(message.content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)
         }
     }

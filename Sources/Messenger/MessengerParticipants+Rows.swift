@@ -136,16 +136,44 @@ extension MessengerParticipants {
         }
     }
 
-    private func messages(with chat: AccountID, before: UInt64?, limit: Int) throws -> [ChatMessage] {
-        let rows = try vault.store.records(
-            .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, before ?? .max),
-            last: min(limit, Self.pageLimit))
-        let messages = try rows.map { row in
-            try ChatMessage(
-                chat: chat, sequence: Self.place(row.name).1,
-                bytes: sealer.open(row.value, label: Self.label(row)))
+    /// The last messages of a chat before a place, in their order, with the changes of the open batch.
+    ///
+    /// Awaited ones do not count: a peer can make any number of them.
+    ///
+    /// - Parameters:
+    ///   - before: a place; nil for the end of the chat.
+    ///   - limit: at most ``pageLimit`` count.
+    func messages(with chat: AccountID, before: UInt64? = nil, limit: Int) throws -> [ChatMessage] {
+        let limit = min(max(limit, 0), Self.pageLimit)
+        var (messages, end, page) = ([ChatMessage](), before ?? .max, limit)
+        while messages.count < limit {
+            let rows = try messageRows(chat, from: 0, before: end, last: page)
+            let read = try rows.map { row in
+                try ChatMessage(
+                    chat: chat, sequence: Self.place(row.name).1,
+                    bytes: sealer.open(row.value, label: Self.label(row)))
+            }
+            messages = read.filter { !$0.isAwaited } + messages
+            guard rows.count == page, let first = read.first else { break }
+            (end, page) = (first.sequence, Self.pageLimit)
         }
-        return messages.filter { !$0.isAwaited }
+        return messages.suffix(limit)
+    }
+
+    /// The last rows of a chat in a range, with the changes of the open batch.
+    func messageRows(
+        _ chat: AccountID, from first: UInt64, before end: UInt64, last limit: Int
+    ) throws -> [RecordRow] {
+        let (from, to) = (ChatMessage.name(chat, first), ChatMessage.name(chat, end))
+        let stored = try vault.store.records(.chatMessage, from: from, to: to, last: limit)
+        let changed = memory.rows.rows(.chatMessage) { row in
+            !row.name.utf8.lexicographicallyPrecedes(from.utf8) && row.name.utf8.lexicographicallyPrecedes(to.utf8)
+        }
+        guard !changed.isEmpty else { return stored }
+        var rows = Dictionary(stored.map { (ExactText($0.name), $0) }, uniquingKeysWith: { first, _ in first })
+        for row in changed { rows[ExactText(row.name)] = row }
+        let all = rows.values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }
+        return Array(all.suffix(limit))
     }
 
     /// Adds a change to a unit, and shows it to the later units of the batch.

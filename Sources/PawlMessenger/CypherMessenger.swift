@@ -311,6 +311,7 @@ public final class CypherMessenger: CypherTransportClientDelegate {
         try await register()
         for message in try await engine.read(\.waitingUsers) { want(keysOf: message) }
         for reference in try await engine.read(\.wantedGroups) { want(reference) }
+        await confirmGroups(isNow: false)
         watch()
     }
 
@@ -431,8 +432,12 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     }
 
     /// Removes a lost device from the account. Only the master device can.
+    ///
+    /// Groups of the person get one more version in the background: what the device has changed in them counts from then on
+    /// if this device knows it, and nothing else. If it was stolen, look at their members.
     public func revokeDevice(_ device: DeviceId) async throws {
         _ = try await perform { .revoke(ticket: $0, device.id) }
+        await confirmGroups(isNow: true)
     }
 
     // MARK: Push

@@ -219,6 +219,34 @@ extension CypherMessenger {
         throw CypherMessengerError.groupChanged
     }
 
+    /// Makes one more version of groups after a device was removed, in the background, until the server has answered.
+    ///
+    /// - Parameter isNow: whether it was removed just now.
+    func confirmGroups(isNow: Bool) async {
+        let groups = (try? await engine.read { $0.unconfirmedGroups(isNow: isNow) }) ?? []
+        for group in groups {
+            Task { [weak self] in
+                var pause = Duration.milliseconds(100)
+                while await self?.hasConfirmed(group) == false {
+                    try? await Task.sleep(for: pause)
+                    pause = min(pause * 2, .seconds(30))
+                }
+            }
+        }
+    }
+
+    /// - Returns: false if it has to be tried again.
+    private func hasConfirmed(_ group: GroupID) async -> Bool {
+        do {
+            try await change(.confirm, of: group)
+            return true
+        } catch CypherMessengerError.serverFailed, CypherMessengerError.groupChanged {
+            return false
+        } catch {
+            return true
+        }
+    }
+
     /// Publishes a version, unless members hand it over.
     ///
     /// - Returns: the id of its blob.

@@ -119,6 +119,28 @@ import Testing
         }
     }
 
+    /// In a group whose members come and go, any number of people react to a message and confirm it.
+    @Test func reactionsAndReceiptsAreBounded() throws {
+        let group = try #require(GroupID(String(repeating: "0a", count: 16)))
+        var message = ChatMessage(
+            chat: group.chat, sequence: 7, reference: Self.reference, isOwn: true, text: "hi", writtenAt: 1,
+            storedAt: 2, state: .sent, protection: .device)
+        message.react(by: .own, with: "mine")
+        for number in 0..<300 {
+            let member = AccountID.services("person \(number)")
+            message.react(by: member, with: "\(number)")
+            message.note(.received, of: member) { $0.name.hasSuffix("9") }
+            #expect(try ChatMessage(chat: group.chat, sequence: 7, bytes: message.bytes) == message)
+        }
+        #expect(message.reactions.count == ChatMessage.personLimit && message.reactions.first?.isOwn == true)
+        #expect(message.reactions.last?.characters == "299")
+        #expect(message.receipts.count <= ChatMessage.personLimit && message.receipts[.services("person 99")] != nil)
+        // Rows of an earlier version, or a master device, may have more than the limit.
+        message.reactions = (0..<300).map { ChatReaction(isOwn: false, characters: "\($0)", author: .services("bob")) }
+        let read = try ChatMessage(chat: group.chat, sequence: 7, bytes: message.bytes)
+        #expect(read.reactions.count == 255 && read.reactions.last?.characters == "299")
+    }
+
     // MARK: Keys
 
     @Test func publishedKeysAreSignedCutAndAlteredOnesAreRefused() throws {

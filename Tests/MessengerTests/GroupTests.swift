@@ -152,6 +152,35 @@ import Testing
         #expect(devices[1].texts(in: group) == ["one", "two"])
     }
 
+    /// The tags of a message are as long as they may be, and longer when it is stored with its time. Otherwise a removed
+    /// member could keep others from learning of that.
+    @Test func theLongestTagsDoNotBlockAVersion() throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob, carol) = (devices[0], devices[1], devices[2])
+        let group = try group(devices)
+        for device in [alice, carol] { device.send(device.user, in: group) }
+        world.deliver()
+        for (change, sender) in [(GroupChange.remove(["carol"]), carol), (.rename("other"), alice)] {
+            let state = try #require(world.change(change, of: group, by: alice))
+            bob.events = []
+            var tags = "+pawl/group=\(Base64.text(state.reference.bytes));+pawl/to="
+            tags += String(repeating: "YWFh", count: (1024 - tags.utf8.count) / 4)
+            #expect((1021...1024).contains(tags.utf8.count))
+            let bytes = try sender.seal(Body(tags: Array(tags.utf8), text: Array("long".utf8)), 1, for: bob)
+            world.deliver(bytes, to: [("bob", bob.id)], from: sender.user)
+            #expect(bob.machine.wantedGroups == [state.reference])
+            try bob.restart()
+            for reference in bob.machine.wantedGroups { world.read(reference, by: bob) }
+            #expect(bob.machine.wantedGroups.isEmpty && bob.members(of: group) == ["alice", "bob"])
+            let isReported = bob.events.contains { event in
+                if case .unreadable("carol", .notInRoom) = event { true } else { false }
+            }
+            #expect(isReported == (sender === carol))
+            world.deliver()
+        }
+        #expect(bob.texts(in: group).sorted() == ["alice", "carol", "long"])
+    }
+
     @Test func aVersionThatTheServerDoesNotHaveIsGivenUp() throws {
         let devices = try people("alice", "bob")
         let blobs = world.blobs
@@ -326,6 +355,89 @@ import Testing
         #expect(world.change(.rename("by alice"), of: group, by: alice) != nil)
         world.deliver()
         #expect(bob.machine.groups.first?.content.name == "by alice")
+    }
+
+    /// A thief signs with the key of the owner's device after it was removed: one more version; a second one by a moderator
+    /// that the first has appointed; a version beside one of another moderator.
+    @Test(arguments: 0...2) func aStolenDeviceOfTheOwnerChangesNothingAfterItsRemoval(_ attack: Int) throws {
+        let devices = try people("alice", "bob", "mallory")
+        let (alice, bob, mallory) = (devices[0], devices[1], devices[2])
+        let tablet = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let group = try group([alice, bob])
+        world.change(.moderator("bob", true), of: group, by: alice)
+        mallory.send("hello", to: "bob")
+        world.deliver()
+        alice.perform { .revoke(ticket: $0, tablet.id) }
+        world.deliver()
+        if attack == 2 { world.change(.rename("by bob"), of: group, by: bob) }
+        world.deliver()
+        let stolen = try #require(tablet.machine.groups.first)
+        var content = stolen.content
+        content = GroupContent(
+            name: content.name, members: content.members + [GroupMember(.services("mallory"), .moderator)])
+        let longer = stolen.chain.adding(
+            content, random: 1, by: .services("alice"), tablet.id, tablet.machine.own.device.identity)
+        var forged = try #require(longer)
+        if attack == 1 {
+            content.name = "mallory's"
+            let longer = forged.adding(
+                content, random: 2, by: .services("mallory"), mallory.id, mallory.machine.own.device.identity)
+            forged = try #require(longer)
+        }
+        let key = [UInt8](repeating: 5, count: 32)
+        var random = SeededGenerator(seed: 9)
+        world.blobs["forged"] = try GroupReference.seal(forged, key: key, random: &random)
+        var notice = ChatContent(.group, writtenAt: 1)
+        notice.group = try GroupReference(group.bytes + forged.last.digest + key + [6] + Array("forged".utf8))
+        let bytes = try mallory.seal(notice.body, 1, for: bob)
+        world.deliver(bytes, to: [("bob", bob.id)], from: "mallory")
+        world.deliver()
+        #expect(bob.members(of: group) == ["alice", "bob"])
+        let refusals = bob.events.compactMap { event -> GroupRefusal? in
+            if case .groupRefused(_, let refusal) = event { refusal } else { nil }
+        }
+        #expect(refusals == [attack == 2 ? .undecidedFork : .fork])
+        // And the group goes on.
+        #expect(world.change(.rename("later"), of: group, by: alice) != nil)
+        world.deliver()
+        #expect(bob.machine.groups.first?.content.name == "later" && bob.members(of: group) == ["alice", "bob"])
+    }
+
+    /// Carol learns that a device was removed before she gets the version that it has made before that.
+    @Test func aLateVersionOfARemovedDeviceCountsWhenTheOwnerGoesOn() throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob, carol) = (devices[0], devices[1], devices[2])
+        let tablet = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let group = try group(devices)
+        tablet.send("warm up", in: group)
+        world.deliver()
+        #expect(alice.machine.unconfirmedGroups(isNow: true).isEmpty)
+        #expect(world.change(.rename("by the tablet"), of: group, by: tablet) != nil)
+        while let attempt = tablet.nextCall() {
+            if case .send(let bytes, let user, let device, _) = attempt.call, user != "carol" {
+                world.deliver(bytes, to: [(user, device)], from: "alice")
+            }
+            tablet.end(attempt)
+        }
+        world.deliver()
+        for device in [alice, bob] { #expect(device.machine.groups.first?.content.name == "by the tablet") }
+        alice.perform { .revoke(ticket: $0, tablet.id) }
+        world.deliver()
+        bob.send("from bob", in: group)
+        world.deliver()
+        #expect(carol.machine.groups.first?.content.name == "team")
+        #expect(carol.texts(in: group) == ["warm up", "from bob"])
+        #expect(alice.machine.unconfirmedGroups(isNow: false) == [group])
+        #expect(bob.machine.unconfirmedGroups(isNow: true).isEmpty)
+        // Only one that might have made it makes it count.
+        #expect(world.change(.confirm, of: group, by: bob) == nil)
+        #expect(world.change(.confirm, of: group, by: alice) != nil)
+        world.deliver()
+        for device in devices { #expect(device.machine.groups.first?.content.name == "by the tablet") }
+        #expect(alice.machine.unconfirmedGroups(isNow: false).isEmpty)
+        #expect(alice.machine.unconfirmedGroups(isNow: true) == [group])
     }
 
     /// Of two branches by devices of the owner, the one with more versions of the owner counts on all devices.

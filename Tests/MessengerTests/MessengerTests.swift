@@ -25,6 +25,29 @@ import Testing
         #expect(alice.history(with: "bob").first?.state == .received)
     }
 
+    /// Edits of messages that do not exist make rows that are not shown. They fill no page, and hide nothing.
+    @Test func awaitedMessagesHideNoOthers() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        for text in ["one", "two", "three"] { alice.send(text, to: "bob") }
+        world.deliver()
+        for number in 1...UInt64(MessengerParticipants.pageLimit + 50) {
+            let reference = MessageReference(device: alice.id, message: MessageID(number))
+            let edit = ChatContent(.edit(reference), text: "canary", writtenAt: 1)
+            let bytes = try alice.seal(edit.body, number, for: bob)
+            world.deliver(bytes, to: [("bob", bob.id)], from: "alice")
+        }
+        #expect(bob.texts(with: "alice") == ["one", "two", "three"])
+        let last = bob.perform { .history(ticket: $0, .person("alice"), before: nil, limit: 2) }
+        guard case .history(let page)? = last else { return fail("\(String(describing: last))") }
+        #expect(page.map(\.text) == ["two", "three"])
+        let first = bob.perform { .history(ticket: $0, .person("alice"), before: page.first?.sequence, limit: 2) }
+        guard case .history(let page)? = first else { return fail("\(String(describing: first))") }
+        #expect(page.map(\.text) == ["one"])
+        bob.perform { .markRead(ticket: $0, .person("alice")) }
+        world.deliver()
+        #expect(alice.history(with: "bob").map(\.state) == [.read, .read, .read])
+    }
+
     /// All rows of a message are in one transaction: with a failed commit there is neither message nor request.
     @Test func aFailedCommitLeavesNothing() throws {
         let (alice, bob) = (try world.person("alice"), try world.person("bob"))

@@ -1120,7 +1120,11 @@ final class ModelWorld {
             guard chain.versions.count > 1 else { continue }
             let before = Set(chain.versions[chain.versions.count - 2].content.members.map(\.account.name))
             unstable.formUnion(before.subtracting(now))
-            if !last.chain.has(chain.last.digest) { unstable.formUnion(now.subtracting(before)) }
+            // A device that knew of a removal has refused the version, and perhaps texts of those whom it adds.
+            let isWhole = chain.versions.allSatisfy { version in
+                accounts[version.signer.name]?.list.identity(of: version.device) != nil
+            }
+            if !isWhole || !last.chain.has(chain.last.digest) { unstable.formUnion(now.subtracting(before)) }
         }
         return unstable
     }

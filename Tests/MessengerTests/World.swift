@@ -298,6 +298,15 @@ extension World.Device {
         perform { .receive(ticket: $0, bytes, from: user, hasKeys: hasKeys) }
     }
 
+    /// Seals a body as it is, also one that no machine makes, for a device with a session.
+    func seal(_ body: Body, _ id: UInt64, for device: World.Device) throws -> [UInt8] {
+        let box = try #require(try machine.own.sessions(with: device.id, in: machine.vault))
+        var shared: [SessionID] = []
+        let envelope = try machine.own.seal(
+            body.bytes(paddedTo: 2048), MessageID(id), for: [(device.id, box)], in: machine.vault, &shared)
+        return envelope.bytes
+    }
+
     /// The people whose keys are wanted.
     var keysWanted: [String] {
         events.compactMap { event in if case .keysWanted(let user) = event { user } else { nil } }
