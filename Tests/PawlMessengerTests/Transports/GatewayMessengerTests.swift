@@ -117,6 +117,26 @@ import Testing
         for app in [alice, bob] { app.close() }
     }
 
+    /// What came while the device was closed was sealed in a session that the copy does not have. It comes again under its
+    /// id, sealed in a new one.
+    @Test func aRestoredMessengerGetsWhatItHasMissed() async throws {
+        let lab = try await GatewayLab.start()
+        defer { lab.stop() }
+        let alice = try await App.register("alice", at: lab)
+        let bob = try await App.register("bob", at: lab)
+        try await alice.chat("bob").sendText("one")
+        try await expect(["one"], of: "alice", at: [bob])
+        let copy = bob.database.copied()
+        bob.close()
+        try await alice.chat("bob").sendText("two")
+        try await eventuallyAsync("the gateway has it") {
+            try await alice.chat("bob").messages().allSatisfy { ![.waiting, .undelivered].contains($0.state) }
+        }
+        let restored = try await App.register("bob", at: lab, copy.restored())
+        try await expect(["one", "two"], of: "alice", at: [restored])
+        for app in [alice, restored] { app.close() }
+    }
+
     /// Something that comes is fetched at once, without a WebSocket and without polling.
     @Test func messagesComeAtOnce() async throws {
         let lab = try await GatewayLab.start()

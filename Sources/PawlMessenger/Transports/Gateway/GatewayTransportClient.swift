@@ -420,15 +420,15 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     public func sendMessage(
         _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
     ) async throws {
-        // The same message to another device has the same id, and the gateway counts an id of a device once.
         try await send(
-            message.bytes, id: "\(messageId) \(otherUserDeviceId)",
+            message.bytes, id: "\(messageId) \(otherUserDeviceId) \(message.digest)",
             to: [.init(user: username, deviceId: otherUserDeviceId)], isShared: false)
     }
 
     /// Stores an envelope in the mailboxes of several devices, or of none.
     public func sendMultiRecipientMessage(_ message: MultiRecipientCypherMessage, messageId: String) async throws {
-        try await send(message.message.bytes, id: messageId, to: message.recipients, isShared: true)
+        try await send(
+            message.message.bytes, id: "\(messageId) \(message.message.digest)", to: message.recipients, isShared: true)
     }
 
     /// Returns the published keys of a person.
