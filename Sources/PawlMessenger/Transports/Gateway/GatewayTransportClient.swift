@@ -401,7 +401,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         do throws(GatewayCaller.Failure) {
             _ = try await caller.provenCall(.post, "messages", body)
         } catch .unknownDevices {
-            // A device in the list that has not been online since it was adopted: it has a mailbox later.
+            // Gateways up to November 2026 store nothing for a device in the list before it has been online.
             for (user, devices) in Dictionary(grouping: recipients, by: \.user) {
                 let known = try await throwing { () async throws(GatewayCaller.Failure) in
                     try await caller.devices(of: user)
