@@ -148,7 +148,8 @@ import Testing
             (429, #"{"error":"pawl_too_many"}"#, .offline), (502, #"{"error":"pawl_backend_gone"}"#, .offline),
             (503, #"{"error":"pawl_not_stored"}"#, .offline), (403, #"{"error":"pawl_takes_no_part"}"#, .offline),
             // Not a gateway: the backend itself, a proxy, a page of a hotel.
-            (404, "not found", .offline), (404, #"{"error":"no such page"}"#, .offline), (302, "", .offline),
+            (404, "not found", .offline), (404, #"{"error":"no such page"}"#, .offline),
+            (404, #"{"error":"pawl_unknown_call"}"#, .offline), (302, "", .offline),
             (500, "<html>", .offline), (204, "", .offline),
         ] as [(Int, String, CypherTransportError?)]) func everyAnswerHasItsMeaning(
             _ status: Int, _ body: String, _ error: CypherTransportError?
@@ -164,6 +165,20 @@ import Testing
                 otherUserDeviceId: KeyedDevice("bob", 2).deviceId, messageId: "0000000000000001")
         } catch { thrown = error as? CypherTransportError ?? .notFound }
         #expect(thrown == error)
+    }
+
+    /// A gateway has no call for a name that no account can have. Its keys are not asked for again and again.
+    @Test func namesThatAGatewayCannotHaveAreNotFound() async throws {
+        let client = try client { (request: NetworkRequest) throws(NetworkFailure) -> NetworkResponse in
+            request.url.hasSuffix("/accounts/x%2541/config")
+                ? Self.response(404, #"{"error":"pawl_unknown_call"}"#) : Self.response(404, "not found")
+        }
+        for name: Username in ["x%41", "\u{1}x", "a b", "a/b", "a;b", "..", ""] {
+            await #expect(throws: CypherTransportError.notFound) {
+                _ = try await client.readKeyBundle(forUsername: name)
+            }
+        }
+        await #expect(throws: CypherTransportError.offline) { _ = try await client.readKeyBundle(forUsername: "bob") }
     }
 
     @Test func largeAnswersAndLostConnectionsAreNoAnswers() async throws {

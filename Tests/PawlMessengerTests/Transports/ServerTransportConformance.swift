@@ -96,6 +96,11 @@ struct Connected: Sendable {
         await #expect(throws: CypherTransportError.notFound) {
             _ = try await other.client.readKeyBundle(forUsername: "carol")
         }
+        for name: Username in ["\u{1}x", "a b", "..", "a/b"] {
+            await #expect(throws: CypherTransportError.notFound) {
+                _ = try await other.client.readKeyBundle(forUsername: name)
+            }
+        }
         // Another list under the same account does not take the place of the first one.
         let thief = KeyedDevice("alice", 3)
         let third = try await server.connect(thief)

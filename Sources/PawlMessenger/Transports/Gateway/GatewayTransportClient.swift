@@ -201,7 +201,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     private func setAuthenticated(after failure: GatewayCaller.Failure) {
         switch failure {
         case .notLoggedIn: setAuthenticated(.authenticationFailure)
-        case .unreachable: setAuthenticated(.unauthenticated)
+        case .unreachable, .unknownCall: setAuthenticated(.unauthenticated)
         // The gateway has answered, so the login is good.
         case .notProven, .notAdopted, .notFound, .unknownDevices, .conflict, .refused: break
         }
@@ -385,7 +385,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             return try await body()
         } catch {
             switch error {
-            case .unreachable, .notLoggedIn: throw .offline
+            case .unreachable, .notLoggedIn, .unknownCall: throw .offline
             case .notProven, .notAdopted: throw .refused("The device is not in the account's list.")
             case .notFound, .unknownDevices: throw .notFound
             case .conflict: throw .conflict
@@ -433,12 +433,15 @@ public final class GatewayTransportClient: CypherServerTransportClient {
 
     /// Returns the published keys of a person.
     public func readKeyBundle(forUsername username: Username) async throws -> UserConfig {
-        try await throwing { () async throws(GatewayCaller.Failure) in
+        guard GatewayCredential.isSegment(username.raw) else { throw CypherTransportError.notFound }
+        return try await throwing { () async throws(GatewayCaller.Failure) in
             do throws(GatewayCaller.Failure) {
                 return try await self.config(of: username)
             } catch .notFound where username == caller.request.username {
                 // An account with a list and without keys is being registered by another device, or by another app.
                 guard try await caller.devices(of: username) == nil else { throw .unreachable }
+                throw .notFound
+            } catch .unknownCall where username != caller.request.username {
                 throw .notFound
             }
         }
