@@ -27,8 +27,7 @@ extension MessengerParticipants {
     package static var groupLimit: Int { 256 }
     /// Ours: versions that wait to be read, so that a person who names blobs that do not exist costs little.
     package static var wantedGroupLimit: Int { 64 }
-    /// Ours: the same for the versions that the messages of one person have named: nobody keeps the groups of others from
-    /// being read alone.
+    /// Ours: the same for the versions that the messages of one person have named, so that they leave room for those of others.
     package static var wantedSenderLimit: Int { 32 }
     /// Ours: the same for the versions of one group.
     package static var wantedVersionLimit: Int { 8 }
@@ -404,7 +403,8 @@ extension MessengerParticipants {
         let rows = Set(memory.wantedGroups.values)
         memory.wanters = memory.wanters.filter { rows.contains($0.key) }
         guard memory.wantedGroups.count < Self.wantedGroupLimit,
-            owner == nil || owner == .own || memory.wanters.values.count(where: { $0 == owner }) < Self.wantedSenderLimit,
+            owner == nil || owner == .own
+                || memory.wanters.values.count(where: { $0 == owner }) < Self.wantedSenderLimit,
             memory.wantedGroups.keys.count(where: { $0.group == reference.group }) < Self.wantedVersionLimit
         else { return false }
         let sequence = ids.next(in: .only, at: now)

@@ -273,12 +273,12 @@ extension CypherMessenger {
 
     /// Ours: how often the keys for a version of a group that is not known are read in vain, in some six minutes. Anybody can
     /// name such a version, signed by an account whose keys no server gives.
-    private static let keyAttempts = 20
+    static let keyAttempts = 20
 
     /// Reads a version once.
     ///
     /// - Parameter failures: how often the server has given the version, and not the keys for it.
-    private func read(_ reference: GroupReference, _ failures: inout Int) async throws {
+    func read(_ reference: GroupReference, _ failures: inout Int) async throws {
         var bytes: [UInt8]?
         do {
             let blob = try await transport.readPublishedBlob(byId: reference.blob, as: PublishedGroup.self)

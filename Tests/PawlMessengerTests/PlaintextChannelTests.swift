@@ -82,9 +82,11 @@ import Testing
     @Test func eachEnvelopeHasAnIDOfItsOwn() async throws {
         let ids = Mutex<[String?]>([])
         let device = KeyedDevice("bob", 2)
-        let channel = PlaintextChannel(for: KeyedDevice("alice", 1).request(), sendWithID: { _, _, _, id in
-            ids.withLock { $0.append(id) }
-        })
+        let channel = PlaintextChannel(
+            for: KeyedDevice("alice", 1).request(),
+            sendWithID: { _, _, _, id in
+                ids.withLock { $0.append(id) }
+            })
         for byte: UInt8 in [1, 2, 1] {
             try await channel.sendMessage(
                 RatchetedCypherMessage(bytes: [byte]), toUser: "bob", otherUserDeviceId: device.deviceId,
