@@ -27,6 +27,8 @@ extension MessengerParticipants {
     package static var groupLimit: Int { 256 }
     /// Ours: versions that wait to be read, so that a person who names blobs that do not exist costs little.
     package static var wantedGroupLimit: Int { 64 }
+    /// Ours: the same for the versions that the messages of one person have named, so that they leave room for those of others.
+    package static var wantedSenderLimit: Int { 32 }
     /// Ours: the same for the versions of one group.
     package static var wantedVersionLimit: Int { 8 }
     /// Ours: messages that wait for versions.
@@ -70,7 +72,9 @@ extension MessengerParticipants {
         guard let sequence = UInt64(hexadecimal: parts[1]) else { throw EnvelopeError.malformed }
         noteUsed(sequence)
         switch parts[0] {
-        case "want": memory.wantedGroups[try GroupReference(bytes)] = sequence
+        case "want":
+            let (reference, owner) = try Self.wanted(bytes)
+            (memory.wantedGroups[reference], memory.wanters[sequence]) = (sequence, owner)
         case "held":
             var cursor = ByteCursor(bytes)
             let reference = try GroupReference(try cursor.field())
@@ -79,6 +83,16 @@ extension MessengerParticipants {
         case "notice": break
         default: throw EnvelopeError.malformed
         }
+    }
+
+    /// Reads the form of a wanted version: `reference (2 B length) | account of the sender`, or the reference alone in rows
+    /// that programs up to November 2026 have made.
+    private static func wanted(_ bytes: [UInt8]) throws(EnvelopeError) -> (reference: GroupReference, owner: AccountID?)
+    {
+        if let reference = try? GroupReference(bytes) { return (reference, nil) }
+        var cursor = ByteCursor(bytes)
+        let reference = try GroupReference(try cursor.field())
+        return (reference, AccountID(text: String(decoding: cursor.rest(), as: UTF8.self)))
     }
 
     private mutating func put(_ group: GroupState, _ unit: inout Unit) throws {
@@ -350,7 +364,7 @@ extension MessengerParticipants {
         let isBehind = memory.held.contains { $0.reference.group == reference.group && $0.device == message.device }
         if let group = memory.groups[reference.group], group.chain.has(reference.digest) {
             guard isBehind else { return try take(content, message, in: group, from: owner, now, &unit) }
-        } else if try want(reference, now, &unit) {
+        } else if try want(reference, by: owner, now, &unit) {
             guard content.act != .group else { return }
         } else if !memory.wantedGroups.keys.contains(where: { $0.group == reference.group }) {
             return report(.groupRefused(reference, .limit), &unit)
@@ -381,17 +395,25 @@ extension MessengerParticipants {
 
     /// Asks for a version to be read.
     ///
+    /// - Parameter owner: the person whose message has named it; nil if that is not known.
     /// - Returns: false if a limit is reached.
     private mutating func want(
-        _ reference: GroupReference, _ now: Timestamp, _ unit: inout Unit
+        _ reference: GroupReference, by owner: AccountID?, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Bool {
         guard memory.wantedGroups[reference] == nil else { return true }
+        let rows = Set(memory.wantedGroups.values)
+        memory.wanters = memory.wanters.filter { rows.contains($0.key) }
         guard memory.wantedGroups.count < Self.wantedGroupLimit,
+            owner == nil || owner == .own
+                || memory.wanters.values.count(where: { $0 == owner }) < Self.wantedSenderLimit,
             memory.wantedGroups.keys.count(where: { $0.group == reference.group }) < Self.wantedVersionLimit
         else { return false }
         let sequence = ids.next(in: .only, at: now)
-        memory.wantedGroups[reference] = sequence
-        append(try sealed(.chatGroup, Self.wantName(sequence), reference.bytes), &unit)
+        (memory.wantedGroups[reference], memory.wanters[sequence]) = (sequence, owner)
+        var bytes: [UInt8] = []
+        bytes.append(field: reference.bytes)
+        bytes += Array((owner?.text ?? "").utf8)
+        append(try sealed(.chatGroup, Self.wantName(sequence), bytes), &unit)
         report(.groupWanted(reference), &unit)
         return true
     }
@@ -518,7 +540,7 @@ extension MessengerParticipants {
     /// Asks for the versions of held messages that were not asked for at their time.
     private mutating func wantHeld(of group: GroupID, _ now: Timestamp, _ unit: inout Unit) throws {
         for held in memory.held where held.reference.group == group {
-            guard try want(held.reference, now, &unit) else { return }
+            guard try want(held.reference, by: own.owner(of: held.device), now, &unit) else { return }
         }
     }
 

@@ -55,6 +55,8 @@ package struct MessengerParticipants: VaultHolding {
         var groups: [GroupID: GroupState] = [:]
         /// Versions of groups that have to be read, with the numbers of their rows.
         var wantedGroups: [GroupReference: UInt64] = [:]
+        /// Those whose messages have named these versions, by the numbers of the rows; some rows may be removed already.
+        var wanters: [UInt64: AccountID] = [:]
         /// Messages that wait for such versions, in their order.
         var held: [HeldMessage] = []
         /// When the text of a message is deleted, by time.

@@ -186,8 +186,9 @@ extension CypherMessenger {
                 try await ask(for: reference, lifetime: Self.askPause)
                 continue
             }
+            var failures = 0
             do {
-                try await read(reference)
+                try await read(reference, &failures)
             } catch let error as CypherTransportError {
                 throw CypherMessengerError(error)
             }
@@ -266,8 +267,9 @@ extension CypherMessenger {
             reference,
             { [weak self] in
                 var pause = Duration.milliseconds(100)
+                var failures = 0
                 while !Task.isCancelled {
-                    guard let isAnswered = await self?.isAnswered(reference) else { return false }
+                    guard let isAnswered = await self?.isAnswered(reference, &failures) else { return false }
                     if isAnswered { return true }
                     try? await Task.sleep(for: pause)
                     pause = min(pause * 2, .seconds(30))
@@ -283,9 +285,9 @@ extension CypherMessenger {
     }
 
     /// Whether the server has answered a read of a version; nil if asking again is of no use.
-    private func isAnswered(_ reference: GroupReference) async -> Bool? {
+    private func isAnswered(_ reference: GroupReference, _ failures: inout Int) async -> Bool? {
         do {
-            try await read(reference)
+            try await read(reference, &failures)
             return true
         } catch CypherTransportError.unsupported(let call) {
             await reportUnavailable(reference, .unsupportedCall(call))
@@ -297,8 +299,14 @@ extension CypherMessenger {
         }
     }
 
+    /// Ours: how often the keys for a version of a group that is not known are read in vain, in some six minutes. Anybody can
+    /// name such a version, signed by an account whose keys no server gives.
+    static let keyAttempts = 20
+
     /// Reads a version once.
-    private func read(_ reference: GroupReference) async throws {
+    ///
+    /// - Parameter failures: how often the server has given the version, and not the keys for it.
+    func read(_ reference: GroupReference, _ failures: inout Int) async throws {
         var bytes: [UInt8]?
         do {
             let blob = try await transport.readPublishedBlob(byId: reference.blob, as: PublishedGroup.self)
@@ -315,6 +323,10 @@ extension CypherMessenger {
                 try await readKeys(of: user, begins: false)
             } catch is MessengerRefusal {
                 // Without authentic keys the version is refused below.
+            } catch let error as CypherTransportError {
+                failures += 1
+                let isKnown = try await engine.read { $0.groups.contains { $0.id == reference.group } }
+                guard failures > Self.keyAttempts, !isKnown else { throw error }
             }
         }
         _ = try await perform { .readGroup(ticket: $0, reference, bytes, hasKeys: true) }

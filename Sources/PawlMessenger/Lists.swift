@@ -37,7 +37,13 @@ final class ChangeSignals: Sendable {
         for signal in signals { signal.finish() }
     }
 
+    /// Ours: the pause after a list could not be read.
+    private static let pause: Duration = .seconds(1)
+
     /// A list, as it is now and after each change. It ends when the messenger is closed.
+    ///
+    /// - Parameter load: reads the list. It throws ``MessengerClosed`` when the messenger is closed; after any other error it
+    ///   is called again, such as when the batch of the read was not committed.
     func list<Value: Sendable>(
         _ scope: Scope, _ load: @escaping @Sendable () async throws -> Value
     ) -> AsyncStream<Value> {
@@ -52,8 +58,14 @@ final class ChangeSignals: Sendable {
             if state.withLock({ $0.isClosed }) { signal.finish() }
             let task = Task {
                 for await _ in changes {
-                    guard let value = try? await load() else { break }
-                    list.yield(value)
+                    do {
+                        list.yield(try await load())
+                    } catch is MessengerClosed {
+                        break
+                    } catch {
+                        try? await Task.sleep(for: Self.pause)
+                        signal.yield()
+                    }
                 }
                 list.finish()
             }

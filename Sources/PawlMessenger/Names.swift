@@ -1,6 +1,7 @@
 // The named types of the transport's calls. A server passes them on as they are: all of them are bytes to it, and their
 // `Codable` form is one Base64 text each.
 
+import Crypto
 import Devices
 import Envelope
 import Messenger
@@ -102,6 +103,12 @@ public struct RatchetedCypherMessage: OpaqueBytes {
     public let bytes: [UInt8]
     /// An envelope that has come from a server.
     public init(bytes: [UInt8]) { self.bytes = bytes }
+
+    /// The first 8 bytes of the envelope's SHA-256 as hexadecimal digits.
+    ///
+    /// For servers that store one message for each id. A message has several envelopes under its id, also for the same
+    /// device; an envelope that is sent again has the same bytes.
+    var digest: String { DeviceID(SHA256.hash(data: bytes).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }).name }
 }
 
 /// A message for several devices: one ciphertext, and its key for each device.

@@ -150,6 +150,51 @@ import Vault
         #expect(call("POST", "registrations", as: "eve", #"{"registration":"AAAA"}"#).status == 404)
     }
 
+    /// A device in the list has a mailbox before it has been online: one that never comes stops no message to others.
+    @Test func listedDevicesHaveMailboxes() throws {
+        let tablet = AppDevice("bob", id: 4)
+        #expect(post("m1", to: tablet)["error"] == "pawl_unknown_devices")
+        #expect(world.call("PUT", "list", as: "t-bob", bob.adopting(tablet)).status == 200)
+        let entries = [bob, tablet].map { #"{"account":"bob","device":"\#($0.name)","message":""}"# }
+        let json = #"{"id":"m1","recipients":[\#(entries.joined(separator: ","))],"body":"AAAA"}"#
+        #expect(call("POST", "messages", as: "alice", json)["accepted"] == "2")
+        // Receipts go to devices that have been online.
+        #expect(call("POST", "receipts", as: "alice", #"{"to":"bob","id":"m0","kind":"read"}"#)["accepted"] == "1")
+        // Nobody else gets the device, or what waits for it.
+        let thief = AppDevice("alice", id: 4)
+        #expect(
+            world.call("PUT", "list", as: "t-alice", alice.adopting(thief))["message"]?
+                .contains("belongs to another account") == true)
+        let proof = thief.publication(over: world.challenge("t-alice"))
+        #expect(world.call("PUT", "device", as: "t-alice", proof)["error"] == "pawl_refused")
+        #expect(
+            call(
+                "POST", "messages", as: "bob",
+                #"{"id":"b1","recipients":[{"account":"alice","device":"\#(tablet.name)","message":"AAAA"}]}"#)["error"]
+                == "pawl_unknown_devices")
+        // It waits over a restart, until the device comes.
+        world.now.monotonic += 61_000_000_000
+        _ = world.perform(.tick)
+        let again = try JSONWorld(.hosted, store: world.store)
+        _ = again.perform(.tick)
+        again.backend.tokens["t-bob-tablet"] = "bob"
+        _ = again.call("PUT", "device", as: "t-bob-tablet", tablet.publication(over: again.challenge("t-bob-tablet")))
+        let page = again.call("GET", "messages", as: "t-bob-tablet")
+        #expect(page.bytes("messages[0].body") == [0, 0, 0] && page["messages[1].kind"] == nil)
+    }
+
+    /// What waits for a device that never comes goes with it.
+    @Test func removedDevicesHaveNoMailboxes() throws {
+        let tablet = AppDevice("bob", id: 4)
+        _ = world.call("PUT", "list", as: "t-bob", bob.adopting(tablet))
+        #expect(post("m1", to: tablet).status == 200)
+        _ = world.call("PUT", "list", as: "t-bob", bob.removing(tablet))
+        #expect(post("m2", to: tablet)["error"] == "pawl_unknown_devices")
+        world.now.monotonic += 61_000_000_000
+        _ = world.perform(.tick)
+        #expect(try world.store.records(.mailboxEntry).isEmpty)
+    }
+
     @Test func nobodyFillsABoxAlone() throws {
         let carol = world.device("carol", id: 3)
         var count = 0

@@ -703,31 +703,52 @@ import Testing
         #expect(devices[1].machine.wantedGroups.isEmpty)
     }
 
-    /// Strangers name blobs that do not exist.
+    /// Strangers name blobs that do not exist. One of them leaves room for the versions that others name.
     @Test func versionsThatAreNamedAreBounded() throws {
-        let devices = try people("alice", "bob")
-        for number in 0..<(MessengerParticipants.wantedGroupLimit + 10) {
-            let change = GroupChange.create(name: "\(number)", metadata: [], members: ["bob"])
-            world.change(change, by: devices[0])
+        let devices = try people("alice", "bob", "carol")
+        let bob = devices[1]
+        let (limit, senderLimit) = (MessengerParticipants.wantedGroupLimit, MessengerParticipants.wantedSenderLimit)
+        try name(senderLimit + 10, by: devices[0], to: bob)
+        #expect(bob.machine.wantedGroups.count == senderLimit)
+        // After a restart it is known who has named them.
+        try bob.restart()
+        try name(1, by: devices[0], to: bob)
+        #expect(bob.machine.wantedGroups.count == senderLimit)
+        try name(1, by: devices[2], to: bob)
+        #expect(bob.machine.wantedGroups.count == senderLimit + 1)
+        try name(limit, by: devices[2], to: bob)
+        #expect(bob.machine.wantedGroups.count == limit)
+        // What was given up makes room.
+        for reference in bob.machine.wantedGroups.prefix(senderLimit) {
+            bob.perform { .readGroup(ticket: $0, reference, nil, hasKeys: false) }
         }
-        // Bob reads none of them.
+        #expect(bob.machine.wantedGroups.count == limit - senderLimit)
+        try name(1, by: devices[0], to: bob)
+        #expect(bob.machine.wantedGroups.count == limit - senderLimit + 1)
+    }
+
+    /// Sends a person the first versions of groups, which they do not read.
+    private func name(_ count: Int, by sender: World.Device, to reader: World.Device) throws {
+        for number in 0..<count {
+            let change = GroupChange.create(name: "\(number)", metadata: [], members: [reader.user])
+            #expect(world.change(change, by: sender) != nil)
+        }
         var isOpen = true
         while isOpen {
             isOpen = false
-            while let attempt = devices[0].nextCall() {
+            while let attempt = sender.nextCall() {
                 isOpen = true
                 if case .send(let bytes, _, let device, _) = attempt.call {
-                    world.deliver(bytes, to: [("bob", device)], from: "alice")
+                    world.deliver(bytes, to: [(reader.user, device)], from: sender.user)
                 }
-                devices[0].end(attempt)
+                sender.end(attempt)
             }
-            let config = world.configs["bob"]
-            if devices[0].machine.waitingUsers == ["bob"] {
+            let config = world.configs[reader.user]
+            if sender.machine.waitingUsers == [reader.user] {
                 isOpen = true
-                devices[0].perform { .keys(ticket: $0, config, of: "bob") }
+                sender.perform { .keys(ticket: $0, config, of: reader.user) }
             }
         }
-        #expect(devices[1].machine.wantedGroups.count == MessengerParticipants.wantedGroupLimit)
     }
 }
 

@@ -11,6 +11,8 @@ final class BlobTransport: CypherServerTransportClient {
         var reads = true
         /// Whether a bit of each blob that is read is another one.
         var alters = false
+        /// A person who is offline for this device alone: no keys are read, and nothing is sent.
+        var hidden: Username?
         /// All that was published.
         var published: [Data] = []
     }
@@ -32,11 +34,13 @@ final class BlobTransport: CypherServerTransportClient {
     func sendMessage(
         _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
     ) async throws {
+        guard behaviour.withLock({ $0.hidden }) != username else { throw CypherTransportError.offline }
         try await base.sendMessage(
             message, toUser: username, otherUserDeviceId: otherUserDeviceId, messageId: messageId)
     }
     func readKeyBundle(forUsername username: Username) async throws -> UserConfig {
-        try await base.readKeyBundle(forUsername: username)
+        guard behaviour.withLock({ $0.hidden }) != username else { throw CypherTransportError.offline }
+        return try await base.readKeyBundle(forUsername: username)
     }
     func publishKeyBundle(_ data: UserConfig) async throws { try await base.publishKeyBundle(data) }
     func reconnect() async throws { try await base.reconnect() }

@@ -78,6 +78,25 @@ import Testing
         #expect(channels.0.support(of: "bob") == .capable && channels.1.support(of: "alice") == .capable)
     }
 
+    /// A server that stores a message with a known id once stores each envelope of a message, and one sent again once.
+    @Test func eachEnvelopeHasAnIDOfItsOwn() async throws {
+        let ids = Mutex<[String?]>([])
+        let device = KeyedDevice("bob", 2)
+        let channel = PlaintextChannel(
+            for: KeyedDevice("alice", 1).request(),
+            sendWithID: { _, _, _, id in
+                ids.withLock { $0.append(id) }
+            })
+        for byte: UInt8 in [1, 2, 1] {
+            try await channel.sendMessage(
+                RatchetedCypherMessage(bytes: [byte]), toUser: "bob", otherUserDeviceId: device.deviceId,
+                messageId: "0000000000000001")
+        }
+        let sent = ids.withLock { $0.compactMap(\.self) }
+        #expect(sent.count == 3 && sent[0] != sent[1] && sent[0] == sent[2])
+        #expect(sent.allSatisfy { $0.utf8.count == 16 })
+    }
+
     /// Receipts, edits and reactions need no call of the transport.
     @Test func receiptsAndEditsTravelSealed() async throws {
         let server = PlainServer()

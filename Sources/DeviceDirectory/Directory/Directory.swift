@@ -51,12 +51,14 @@ package struct Directory {
     package private(set) var accounts: [AccountID: DirectoryAccount] = [:]
     /// The account of each published device, blocked accounts included.
     private var owners: [DeviceID: AccountID] = [:]
+    /// The account with a login whose list has a device, also before the device has proven itself.
+    private var listers: [DeviceID: AccountID] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)``.
     package init(store: any Store) throws(StoreError) {
         do {
             for row in try store.records(.directoryAccount) {
-                accounts[AccountID(text: row.name)] = try DirectoryAccount(row: row.value)
+                replace(AccountID(text: row.name), by: try DirectoryAccount(row: row.value))
             }
             for row in try store.records(.directoryDevice) {
                 let (account, device, handOuts) = try Self.published(row)
@@ -153,10 +155,8 @@ package struct Directory {
         guard new.deviceList.identity(of: device.id) != nil else {
             throw Refusal("this device has been removed from the list of its account")
         }
+        try demandOwnDevices(added(by: deviceList, to: account) + [device.id], of: account)
         if let owner = owner(of: device.id), owner != account {
-            guard !owner.isVerified || accounts[owner]?.isBlocked == true else {
-                throw Refusal("this device belongs to another account")
-            }
             // An owner without a login is the same connection before it logged in. A blocked account loses the id.
             remove(owner.isVerified ? device.id : nil, of: owner, &changes)
         }
@@ -174,6 +174,23 @@ package struct Directory {
         changes.append(row(device, account))
         return startsAgain
     }
+
+    private func added(by list: DeviceList, to account: AccountID) -> [DeviceID] {
+        list.current.map(\.id).filter { accounts[account]?.deviceList.identity(of: $0) == nil }
+    }
+
+    /// - Throws: ``Refusal`` if one of the devices is another account's: the account could take over its mailbox. Devices of
+    ///   blocked accounts and of accounts without a login can be taken.
+    private func demandOwnDevices(_ devices: [DeviceID], of account: AccountID) throws(Refusal) {
+        let isForeign = devices.contains { device in
+            guard let owner = lister(of: device), owner != account else { return false }
+            return owner.isVerified && accounts[owner]?.isBlocked != true
+        }
+        guard !isForeign else { throw Refusal("this device belongs to another account") }
+    }
+
+    /// The account that has published a device or has it in its list, also if it is blocked.
+    package func lister(of id: DeviceID) -> AccountID? { owners[id] ?? listers[id] }
 
     /// The account that has published a device, also if it is blocked.
     package func owner(of id: DeviceID) -> AccountID? { owners[id] }
@@ -209,6 +226,7 @@ package struct Directory {
             if accounts[account]?.isFork(deviceList) == true { throw Refusal.fork }
             throw Refusal("this is not a later version of the account's list")
         }
+        try demandOwnDevices(added(by: deviceList, to: account), of: account)
         entry.deviceList = deviceList
         for id in entry.devices.keys where deviceList.identity(of: id) == nil {
             entry.removeDevice(id)
@@ -270,8 +288,13 @@ package struct Directory {
 
     private mutating func replace(_ account: AccountID, by entry: DirectoryAccount?) {
         for id in accounts[account]?.devices.keys ?? [:].keys where owners[id] == account { owners[id] = nil }
+        for device in accounts[account]?.deviceList.current ?? [] where listers[device.id] == account {
+            listers[device.id] = nil
+        }
         accounts[account] = entry
         for id in entry?.devices.keys ?? [:].keys { owners[id] = account }
+        guard account.isVerified else { return }
+        for device in entry?.deviceList.current ?? [] where listers[device.id] == nil { listers[device.id] = account }
     }
 
     private mutating func put(_ entry: DirectoryAccount, _ account: AccountID, _ changes: inout [StoreChange]) {

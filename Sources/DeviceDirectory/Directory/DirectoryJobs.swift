@@ -135,6 +135,16 @@ package final class GatewayDirectory {
     /// Whether a published device has an id, whatever its account's state; hosted devices get other ids.
     package func isPublished(_ device: DeviceID) -> Bool { directory.owner(of: device) != nil }
 
+    /// Whether a device is published, or in the list of an account with a login and still to prove itself. Such devices have
+    /// mailboxes.
+    package func isListed(_ device: DeviceID) -> Bool { directory.lister(of: device) != nil }
+
+    /// Whether an account that is not blocked has a device in its list, and no other account has it.
+    package func isListed(_ device: DeviceID, by account: AccountID) -> Bool {
+        guard let entry = directory.accounts[account], !entry.isBlocked else { return false }
+        return entry.deviceList.identity(of: device) != nil && directory.lister(of: device) == account
+    }
+
     /// Removes all devices of an account that has ended.
     package func remove(_ account: AccountID, _ unit: inout UnitOfWork<some Participants>) {
         directory.remove(nil, of: account, &unit.changes)

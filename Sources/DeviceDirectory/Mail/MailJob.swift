@@ -166,7 +166,7 @@ package enum MailAnswer: Sendable, Equatable {
 
 /// Why a call is refused.
 package enum MailRefusal: Error, Sendable, Equatable {
-    /// These devices are not published by the given accounts: ask for their bundles again.
+    /// These devices are not in the lists of the given accounts: ask for their bundles again.
     case unknownDevices([DeviceID])
     /// A limit is reached: of a mailbox, of the sender, or of all mailboxes or blobs.
     case full

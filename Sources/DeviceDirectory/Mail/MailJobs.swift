@@ -39,7 +39,7 @@ extension MailHolding {
         }
         switch job.request {
         case .post(let id, let recipients, let body):
-            let unknown = recipients.filter { !isPublished($0.device, of: $0.account) }.map(\.device)
+            let unknown = recipients.filter { !directory.isListed($0.device, by: $0.account) }.map(\.device)
             guard unknown.isEmpty else { throw MailRefusal.unknownDevices(unknown) }
             let entries = recipients.map { (device: $0.device, mailboxEntry: mailboxEntry(.message, id, $0.content)) }
             try post(entries, body: body, id: "message \(id)", by: own, &changes)
@@ -104,14 +104,11 @@ extension MailHolding {
 
     package mutating func pruneMail(_ now: Timestamp, _ unit: inout Unit) {
         let directory = directory
-        mailboxes.pruneIfDue(now, &unit.changes) { directory.isPublished($0) }
+        mailboxes.pruneIfDue(now, &unit.changes) { directory.isListed($0) }
     }
 
-    private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {
-        guard let entry = directory[account] else { return false }
-        return !entry.isBlocked && entry.devices[device] != nil
-    }
-
+    /// The devices that get receipts and registrations: none that has never been online, so that these cannot fill its
+    /// mailbox, which would refuse them for the others as well.
     private func published(of account: AccountID) -> [DeviceID] {
         guard let entry = directory[account], !entry.isBlocked else { return [] }
         return entry.devices.keys.sorted()

@@ -1,5 +1,6 @@
 // Mailboxes of devices, whose entries are numbered and kept until the device acknowledges them, and blobs. The store
-// holds the contents; memory holds the counts.
+// holds the contents; memory holds the counts. A device has a mailbox from its account's list on, also before it has been
+// online: a message is stored for all its recipients or for none, and one device that never comes would stop it for all.
 //
 //     mailboxEntry      DEVICE SEQUENCE   -> a mailbox entry     16 hexadecimal digits each, so that rows are in order
 //     mailbox           DEVICE            -> the highest number of an emptied mailbox (8)
@@ -309,7 +310,7 @@ package struct Mailboxes {
 
     /// Prunes if the last time was a minute ago.
     ///
-    /// - Parameter isThere: whether a device is still published.
+    /// - Parameter isThere: whether a device is still published, or in the list of its account.
     package mutating func pruneIfDue(
         _ now: Timestamp, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool
     ) {

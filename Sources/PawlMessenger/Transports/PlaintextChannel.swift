@@ -65,8 +65,8 @@ public final class PlaintextChannel: PlaintextTransportClient {
 
     /// Sends a text: the text, the `encrypted` flag, and the recipient. The flag is nil in the format `marker`.
     public typealias Send = @Sendable (_ text: String, _ encrypted: Bool?, _ to: Username) async throws -> Void
-    /// As ``Send``, with an id for servers that store a message with a known id once. The id is the same when a text is sent
-    /// again; nil for keys.
+    /// As ``Send``, with an id for servers that store a message with a known id once: 16 hexadecimal digits. The id is the
+    /// same when a text is sent again, and another one for each envelope of a message; nil for keys.
     public typealias SendWithID =
         @Sendable (
             _ text: String, _ encrypted: Bool?, _ to: Username, _ id: String?
@@ -257,7 +257,7 @@ public final class PlaintextChannel: PlaintextTransportClient {
         _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
     ) async throws {
         guard let id = MessageID(name: messageId) else { throw CypherTransportError.refused("Not an id of a message.") }
-        try await send(.message(to: otherUserDeviceId.id, id, message.bytes), to: username, messageId)
+        try await send(.message(to: otherUserDeviceId.id, id, message.bytes), to: username, message.digest)
     }
 
     private func send(_ frame: ChannelFrame, to username: Username, _ id: String? = nil) async throws {

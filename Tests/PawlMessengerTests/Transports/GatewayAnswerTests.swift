@@ -11,7 +11,7 @@ import Testing
 /// What a gateway, or something in its place, answers.
 @Suite struct GatewayAnswerTests {
     private static let page =
-        #"{"messages":[{"sequence":4,"kind":"message","from":"Bob","device":"00000000000000b0","id":"m1 00000000000000a1","at":1,"message":"AQID"},{"sequence":6,"kind":"message","from":"bob","device":"00000000000000b0","id":"m2","at":1,"body":"CQk"},{"sequence":7,"kind":"read","from":"bob","device":"00000000000000b0","id":"m1","at":2},{"sequence":8,"kind":"registration","from":"alice","at":2,"message":"AQ"},{"sequence":9,"kind":"party","from":"bob","at":2}],"more":true}"#
+        #"{"messages":[{"sequence":4,"kind":"message","from":"Bob","device":"00000000000000b0","id":"m1 00000000000000a1 0123456789abcdef","at":1,"message":"AQID"},{"sequence":6,"kind":"message","from":"bob","device":"00000000000000b0","id":"m2 0123456789abcdef","at":1,"body":"CQk"},{"sequence":7,"kind":"read","from":"bob","device":"00000000000000b0","id":"m1","at":2},{"sequence":8,"kind":"registration","from":"alice","at":2,"message":"AQ"},{"sequence":9,"kind":"party","from":"bob","at":2}],"more":true}"#
 
     private func read(_ text: String, after: UInt64 = 3) throws -> GatewayPage {
         try GatewayBody.page(Array(text.utf8), after: after)
@@ -148,7 +148,8 @@ import Testing
             (429, #"{"error":"pawl_too_many"}"#, .offline), (502, #"{"error":"pawl_backend_gone"}"#, .offline),
             (503, #"{"error":"pawl_not_stored"}"#, .offline), (403, #"{"error":"pawl_takes_no_part"}"#, .offline),
             // Not a gateway: the backend itself, a proxy, a page of a hotel.
-            (404, "not found", .offline), (404, #"{"error":"no such page"}"#, .offline), (302, "", .offline),
+            (404, "not found", .offline), (404, #"{"error":"no such page"}"#, .offline),
+            (404, #"{"error":"pawl_unknown_call"}"#, .offline), (302, "", .offline),
             (500, "<html>", .offline), (204, "", .offline),
         ] as [(Int, String, CypherTransportError?)]) func everyAnswerHasItsMeaning(
             _ status: Int, _ body: String, _ error: CypherTransportError?
@@ -164,6 +165,20 @@ import Testing
                 otherUserDeviceId: KeyedDevice("bob", 2).deviceId, messageId: "0000000000000001")
         } catch { thrown = error as? CypherTransportError ?? .notFound }
         #expect(thrown == error)
+    }
+
+    /// A gateway has no call for a name that no account can have. Its keys are not asked for again and again.
+    @Test func namesThatAGatewayCannotHaveAreNotFound() async throws {
+        let client = try client { (request: NetworkRequest) throws(NetworkFailure) -> NetworkResponse in
+            request.url.hasSuffix("/accounts/x%2541/config")
+                ? Self.response(404, #"{"error":"pawl_unknown_call"}"#) : Self.response(404, "not found")
+        }
+        for name: Username in ["x%41", "\u{1}x", "a b", "a/b", "a;b", "..", ""] {
+            await #expect(throws: CypherTransportError.notFound) {
+                _ = try await client.readKeyBundle(forUsername: name)
+            }
+        }
+        await #expect(throws: CypherTransportError.offline) { _ = try await client.readKeyBundle(forUsername: "bob") }
     }
 
     @Test func largeAnswersAndLostConnectionsAreNoAnswers() async throws {

@@ -117,6 +117,48 @@ import Testing
         for app in [alice, bob] { app.close() }
     }
 
+    /// A device that was added while it was closed gets a mailbox, and stops nobody's messages meanwhile.
+    @Test func aDeviceIsAddedWhileItIsClosed() async throws {
+        let lab = try await GatewayLab.start()
+        defer { lab.stop() }
+        let alice = try await App.register("alice", at: lab)
+        let bob = try await App.register("bob", at: lab)
+        let phone = try await App.register("bob", at: lab)
+        try await eventuallyAsync("the phone has asked") { bob.handler.events.requests.count == 1 }
+        phone.close()
+        try await bob.messenger.addDevice(bob.handler.events.requests[0])
+        try await eventuallyAsync("the new list is published") {
+            try await alice.messenger.transport.readKeyBundle(forUsername: "bob").devices.count == 2
+        }
+        try await bob.chat("alice").sendText("from the desk")
+        try await expect(["from the desk"], of: "bob", at: [alice])
+        try await alice.chat("bob").sendText("to the desk")
+        try await expect(["from the desk", "to the desk"], of: "alice", at: [bob])
+        let opened = try await App.register("bob", at: lab, phone.database)
+        try await expect(["from the desk", "to the desk"], of: "alice", at: [opened])
+        for app in [alice, bob, opened] { app.close() }
+    }
+
+    /// What came while the device was closed was sealed in a session that the copy does not have. It comes again under its
+    /// id, sealed in a new one.
+    @Test func aRestoredMessengerGetsWhatItHasMissed() async throws {
+        let lab = try await GatewayLab.start()
+        defer { lab.stop() }
+        let alice = try await App.register("alice", at: lab)
+        let bob = try await App.register("bob", at: lab)
+        try await alice.chat("bob").sendText("one")
+        try await expect(["one"], of: "alice", at: [bob])
+        let copy = bob.database.copied()
+        bob.close()
+        try await alice.chat("bob").sendText("two")
+        try await eventuallyAsync("the gateway has it") {
+            try await alice.chat("bob").messages().allSatisfy { ![.waiting, .undelivered].contains($0.state) }
+        }
+        let restored = try await App.register("bob", at: lab, copy.restored())
+        try await expect(["one", "two"], of: "alice", at: [restored])
+        for app in [alice, restored] { app.close() }
+    }
+
     /// Something that comes is fetched at once, without a WebSocket and without polling.
     @Test func messagesComeAtOnce() async throws {
         let lab = try await GatewayLab.start()

@@ -96,6 +96,11 @@ struct Connected: Sendable {
         await #expect(throws: CypherTransportError.notFound) {
             _ = try await other.client.readKeyBundle(forUsername: "carol")
         }
+        for name: Username in ["\u{1}x", "a b", "..", "a/b"] {
+            await #expect(throws: CypherTransportError.notFound) {
+                _ = try await other.client.readKeyBundle(forUsername: name)
+            }
+        }
         // Another list under the same account does not take the place of the first one.
         let thief = KeyedDevice("alice", 3)
         let third = try await server.connect(thief)
@@ -158,6 +163,31 @@ struct Connected: Sendable {
         try await alice.send([1], id: Self.id(3), to: bob)
         try await eventuallyAsync("the next one has come") { bob.delegate.events.count == 2 }
         #expect(bob.delegate.events[1] == alice.message([1], id: Self.id(3)))
+    }
+
+    /// A message is sealed again under its id: for another device, for more members of a group, in a new session.
+    @Test(arguments: ServerKind.allCases) func envelopesWithOneIdAllCome(_ kind: ServerKind) async throws {
+        let server = try await kind.start()
+        defer { server.stop() }
+        let (alice, _) = try await server.account("alice", 1)
+        let (bob, _) = try await server.account("bob", 2)
+        let (carol, _) = try await server.account("carol", 3)
+        let id = Self.id(1)
+        for byte: UInt8 in 1...2 { try await alice.send([byte], id: id, to: bob) }
+        for (byte, recipients) in [(3, [bob]), (4, [bob, carol]), (5, [carol])] as [(UInt8, [Connected])] {
+            try await alice.client.sendMultiRecipientMessage(
+                MultiRecipientCypherMessage(
+                    message: RatchetedCypherMessage(bytes: [byte]), recipients: recipients.map(\.device.recipient)),
+                messageId: id)
+        }
+        // The server in memory leaves it to the messenger to drop these.
+        if kind != .spoof { try await alice.send([2], id: id, to: bob) }
+        try await alice.send([6], id: Self.id(2), to: bob)
+        let device = alice.device.deviceId
+        try await bob.expect(
+            [alice.message([1], id: id), alice.message([2], id: id)]
+                + [3, 4].map { "shared \(id) [\($0)] from alice \(device)" } + [alice.message([6], id: Self.id(2))])
+        try await carol.expect([4, 5].map { "shared \(id) [\($0)] from alice \(device)" })
     }
 
     /// The same message to two devices of a person is two calls with one id.

@@ -81,7 +81,8 @@ enum GatewayBody {
     }
 
     /// - Parameters:
-    ///   - id: counts once at the gateway.
+    ///   - id: the id of the message and, after a space, what tells its envelopes apart. The gateway accepts a post with an
+    ///     id that it knows and does not store it.
     ///   - isShared: the envelope is the same for several devices, so it goes as the body.
     static func post(
         _ envelope: [UInt8], id: String, to recipients: [MultiRecipientCypherMessage.Recipient], isShared: Bool
@@ -231,7 +232,7 @@ enum GatewayBody {
 
     private static func event(_ entry: Page.Entry) -> GatewayEntry.Event {
         let (from, device) = (Username(entry.from), entry.device.flatMap { DeviceId($0) })
-        // Ids of messages have a device behind them, because the gateway counts each once.
+        // Behind it are the device and the digest of the envelope, so that each envelope has an id of its own.
         let id = (entry.id ?? "").split(separator: " ").first.map { String($0) } ?? ""
         let (own, shared) = (Base64.decode((entry.message ?? "").utf8), Base64.decode((entry.body ?? "").utf8))
         guard let own, let shared else { return .unknown }

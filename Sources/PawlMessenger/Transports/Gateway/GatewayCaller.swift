@@ -22,6 +22,8 @@ final class GatewayCaller: Sendable {
         /// The device has to be in the account's list before it can be proven.
         case notAdopted
         case notFound
+        /// The gateway has no such call. In the path of a call that every gateway has: it can have no account of that name.
+        case unknownCall
         /// Devices of the recipients are not published.
         case unknownDevices
         case conflict
@@ -105,6 +107,7 @@ final class GatewayCaller: Sendable {
         case (401, _): .notLoggedIn
         case (_, "pawl_not_proven"): .notProven
         case (_, "pawl_not_found"): .notFound
+        case (_, "pawl_unknown_call"): .unknownCall
         case (_, "pawl_unknown_devices"): .unknownDevices
         case (_, "pawl_too_long"), (_, "pawl_malformed"), (_, "pawl_refused"): .refused(words)
         // Everything else may be another server's page, a limit, or a gateway that is being set up.
@@ -231,6 +234,18 @@ final class GatewayCaller: Sendable {
 }
 
 extension GatewayCredential {
+    /// Whether a name can be a segment of a gateway's path, once it is encoded: false for control characters, white space,
+    /// slashes, backslashes, semicolons and dot segments. A server before the gateway may refuse such a path by itself.
+    static func isSegment(_ name: String) -> Bool {
+        !name.isEmpty && name != "." && name != ".."
+            && name.utf8.allSatisfy { byte in
+                switch byte {
+                case 0...0x20, 0x7F, UInt8(ascii: "/"), UInt8(ascii: "\\"), UInt8(ascii: ";"): false
+                default: true
+                }
+            }
+    }
+
     /// A name as one segment of a path, or as a value in a query. RFC 3986 section 2.3.
     package static func segment(_ name: String) -> String {
         var output = ""

@@ -201,7 +201,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     private func setAuthenticated(after failure: GatewayCaller.Failure) {
         switch failure {
         case .notLoggedIn: setAuthenticated(.authenticationFailure)
-        case .unreachable: setAuthenticated(.unauthenticated)
+        case .unreachable, .unknownCall: setAuthenticated(.unauthenticated)
         // The gateway has answered, so the login is good.
         case .notProven, .notAdopted, .notFound, .unknownDevices, .conflict, .refused: break
         }
@@ -385,7 +385,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             return try await body()
         } catch {
             switch error {
-            case .unreachable, .notLoggedIn: throw .offline
+            case .unreachable, .notLoggedIn, .unknownCall: throw .offline
             case .notProven, .notAdopted: throw .refused("The device is not in the account's list.")
             case .notFound, .unknownDevices: throw .notFound
             case .conflict: throw .conflict
@@ -401,7 +401,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         do throws(GatewayCaller.Failure) {
             _ = try await caller.provenCall(.post, "messages", body)
         } catch .unknownDevices {
-            // A device in the list that has not been online since it was adopted: it has a mailbox later.
+            // Gateways up to November 2026 store nothing for a device in the list before it has been online.
             for (user, devices) in Dictionary(grouping: recipients, by: \.user) {
                 let known = try await throwing { () async throws(GatewayCaller.Failure) in
                     try await caller.devices(of: user)
@@ -420,25 +420,28 @@ public final class GatewayTransportClient: CypherServerTransportClient {
     public func sendMessage(
         _ message: RatchetedCypherMessage, toUser username: Username, otherUserDeviceId: DeviceId, messageId: String
     ) async throws {
-        // The same message to another device has the same id, and the gateway counts an id of a device once.
         try await send(
-            message.bytes, id: "\(messageId) \(otherUserDeviceId)",
+            message.bytes, id: "\(messageId) \(otherUserDeviceId) \(message.digest)",
             to: [.init(user: username, deviceId: otherUserDeviceId)], isShared: false)
     }
 
     /// Stores an envelope in the mailboxes of several devices, or of none.
     public func sendMultiRecipientMessage(_ message: MultiRecipientCypherMessage, messageId: String) async throws {
-        try await send(message.message.bytes, id: messageId, to: message.recipients, isShared: true)
+        try await send(
+            message.message.bytes, id: "\(messageId) \(message.message.digest)", to: message.recipients, isShared: true)
     }
 
     /// Returns the published keys of a person.
     public func readKeyBundle(forUsername username: Username) async throws -> UserConfig {
-        try await throwing { () async throws(GatewayCaller.Failure) in
+        guard GatewayCredential.isSegment(username.raw) else { throw CypherTransportError.notFound }
+        return try await throwing { () async throws(GatewayCaller.Failure) in
             do throws(GatewayCaller.Failure) {
                 return try await self.config(of: username)
             } catch .notFound where username == caller.request.username {
                 // An account with a list and without keys is being registered by another device, or by another app.
                 guard try await caller.devices(of: username) == nil else { throw .unreachable }
+                throw .notFound
+            } catch .unknownCall where username != caller.request.username {
                 throw .notFound
             }
         }
