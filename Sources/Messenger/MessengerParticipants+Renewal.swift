@@ -1,6 +1,7 @@
 // A session that one side has lost: its prekey was used up in a later state of a device that was set back to an earlier one,
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
-// side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what nobody has
+// side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what
+// the other side may lack: what nobody has confirmed, and if the person has several devices, what one of them has
 // confirmed.
 
 import CommitLoop
@@ -72,7 +73,7 @@ extension MessengerParticipants {
         try sendAgain(to: device, of: person, now, &unit)
     }
 
-    /// Names the versions of common groups to a device, and seals again what nobody of its person has confirmed.
+    /// Names the versions of common groups to a device, and seals again what it may lack of the texts of this device.
     private mutating func sendAgain(
         to device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
@@ -89,12 +90,15 @@ extension MessengerParticipants {
         let rows = try vault.store.records(
             .chatMessage, from: ChatMessage.name(chat, 0), to: ChatMessage.name(chat, .max), last: Self.pageLimit)
         for row in rows {
-            // A message that another device of the person has confirmed is not sent again.
-            guard let message = try message(chat, Self.place(row.name).1), message.isOwn,
-                [.queued, .sent].contains(message.state),
+            // The person's other devices send their messages again themselves.
+            guard let message = try message(chat, Self.place(row.name).1), message.reference.device == own.id,
+                states.contains(message.state),
                 message.protection == .device, !message.isDeleted, !message.isAwaited
             else { continue }
             try seal(message.content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)
         }
     }
 }
+        // A receipt does not name the device that has the message. The recipient drops what it has.
+        let hasOneDevice = own.peer(person)?.deviceList.versions.count == 1
+        let states: Set<DeliveryState> = hasOneDevice ? [.queued, .sent] : [.queued, .sent, .received, .read]
