@@ -188,6 +188,7 @@ extension MessengerParticipants {
         }
         let confirmed = keys.confirmed(for: account)
         if !isMaster { try store(keys, &unit) }
+        if memory.isRestored { try noteUntold(now, &unit) }
         try begin(with: confirmed, oneTime, sessions.renewing, in: own.deviceList, &unit)
         try announceRenewal(with: sessions.renewing, of: .own, now, &unit)
         noteChecked(keys.deviceList, of: .own)

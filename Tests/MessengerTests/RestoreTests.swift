@@ -74,6 +74,27 @@ import Testing
         #expect(phone.texts(with: "carol") == ["one", "hello", "two"])
     }
 
+    /// A master device that is set back to before it has added the phone begins a session, and tells the phone of it.
+    @Test func aDeviceThatARestoredMasterDoesNotKnowIsToldOfItsSession() throws {
+        let world = World()
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let copy = alice.store.copy()
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        for device in [alice, phone, alice] {
+            device.send("before", to: "bob")
+            world.deliver()
+        }
+        try alice.restore(from: copy)
+        world.deliver()
+        alice.run([.tick])
+        world.deliver()
+        phone.send("after", to: "bob")
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["after"])
+        #expect(bob.texts(with: "alice") == ["before", "before", "before", "after"])
+    }
+
     /// Each device of a person sends its own messages again, and not those that it has copies of.
     @Test func aTextComesAgainFromItsDeviceAlone() throws {
         let world = World()
