@@ -326,13 +326,25 @@ extension MessengerParticipants {
         var message = original
         guard let group = message.chat.group.flatMap({ memory.groups[$0] }), !message.isDeleted,
             group.content.role(of: account) != nil, isMember(of: group)
-        else { return }
+        else { return try noteUnsealed(message, &unit) }
         _ = try seal(
             message.content, message.reference.message, in: group, to: [account], message.sequence, isNext: true, now,
             &unit)
         message.isVerified = message.isVerified && (account == person || own.peer(account)?.isVerified == true)
         guard message.state == .waiting || message.isVerified != original.isVerified else { return }
         if message.state == .waiting { message.state = memory.open[message.sequence] == nil ? .sent : .queued }
+        try put(message, &unit)
+        report(.changed(message), &unit)
+    }
+
+    /// Notes that a text that has waited is not sealed: it was deleted, or its reader is no member any more.
+    private mutating func noteUnsealed(_ original: ChatMessage, _ unit: inout Unit) throws {
+        let sequence = original.sequence
+        guard original.state == .waiting, memory.open[sequence] == nil,
+            !memory.waiting.values.contains(where: { $0.contains(sequence) })
+        else { return }
+        var message = original
+        message.state = .sent
         try put(message, &unit)
         report(.changed(message), &unit)
     }

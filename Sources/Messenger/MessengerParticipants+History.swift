@@ -143,6 +143,9 @@ extension MessengerParticipants {
                 known.owner == message.owner || known.isOfUnknownAuthor
             else { return nil }
             message.sequence = known.sequence
+            // A receipt has come before it, too.
+            message.state = max(message.state, known.state)
+            message.receipts.merge(known.receipts) { max($0, $1) }
             if known.isEdited || known.isDeleted {
                 (message.text, message.isEdited, message.isDeleted) = (known.text, known.isEdited, known.isDeleted)
                 if known.isDeleted { message.delete() }

@@ -76,7 +76,7 @@ extension MessengerParticipants {
         return try !hasSessions(account, known)
     }
 
-    private func knownList(of account: AccountID) -> DeviceList? {
+    func knownList(of account: AccountID) -> DeviceList? {
         account == .own ? own.deviceList : own.peer(account)?.deviceList
     }
 
@@ -104,7 +104,7 @@ extension MessengerParticipants {
         if let event { report(.peer(event), &unit) }
         guard sessions.begins || memory.waiting[peer.name] != nil else { return }
         try begin(with: confirmed, oneTime, sessions.renewing, in: peer.deviceList, &unit)
-        try announceRenewal(with: sessions.renewing, of: peer.name, now, &unit)
+        try announceRenewal(with: sessions.renewing, in: confirmed, of: peer.name, now, &unit)
         noteChecked(keys.deviceList, of: peer.name)
         try sealWaiting(peer.name, now, &unit)
     }
@@ -188,8 +188,9 @@ extension MessengerParticipants {
         }
         let confirmed = keys.confirmed(for: account)
         if !isMaster { try store(keys, &unit) }
+        if memory.isRestored { try noteUntold(now, &unit) }
         try begin(with: confirmed, oneTime, sessions.renewing, in: own.deviceList, &unit)
-        try announceRenewal(with: sessions.renewing, of: .own, now, &unit)
+        try announceRenewal(with: sessions.renewing, in: confirmed, of: .own, now, &unit)
         noteChecked(keys.deviceList, of: .own)
         try endRestore(keys, now, &unit)
         try registerAgain(keys, now, &unit)

@@ -271,7 +271,7 @@ extension MessengerParticipants {
                     message.protection == .device, note(state, of: chat, on: &message)
                 else { continue }
                 try put(message, &unit)
-                report(.changed(message), &unit)
+                if !message.isAwaited { report(.changed(message), &unit) }
             }
         }
     }

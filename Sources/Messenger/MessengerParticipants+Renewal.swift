@@ -1,6 +1,7 @@
 // A session that one side has lost: its prekey was used up in a later state of a device that was set back to an earlier one,
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
-// side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what nobody has
+// side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what
+// the other side may lack: what nobody has confirmed, and if the person has several devices, what one of them has
 // confirmed.
 
 import CommitLoop
@@ -23,6 +24,12 @@ extension MessengerParticipants {
     /// was restarted does not know the pause.
     private static let resendLimit = 3
 
+    /// Ours: unknown devices that are remembered because their messages were dropped. Anybody at the server can name
+    /// devices that do not exist.
+    private static let unknownDeviceLimit = 64
+    /// Ours: the pause before a new session is begun with such a device, in milliseconds.
+    private static let unknownPause: Int64 = 60_000
+
     /// Whether an error means that the sender uses a session that this device does not have, or has in another state: a
     /// device that was set back can begin the same session once more.
     static func isLostSession(_ error: any Error) -> Bool {
@@ -35,9 +42,11 @@ extension MessengerParticipants {
 
     /// Asks for a new session with the device of an envelope that cannot be opened.
     mutating func renewSession(of bytes: [UInt8], from user: String, _ now: Timestamp, _ unit: inout Unit) {
-        guard !introducesItself, let envelope = try? Envelope(bytes, in: vault.carrier),
-            let owner = own.owner(of: envelope.sender), source(user).accounts == [owner]
-        else { return }
+        guard !introducesItself, let envelope = try? Envelope(bytes, in: vault.carrier) else { return }
+        guard let owner = own.owner(of: envelope.sender) else {
+            return noteUnknown(envelope.sender, of: user, now, &unit)
+        }
+        guard source(user).accounts == [owner] else { return }
         guard renewals[envelope.sender].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true else {
             // When the pause is over, and not for each such message.
             return noteLost(envelope.sender, after: Self.renewalPause / 1_000_000, now, &unit)
@@ -46,11 +55,29 @@ extension MessengerParticipants {
         report(.sessionLost(user, envelope.sender), &unit)
     }
 
+    /// Notes a device whose message was dropped because the list that was read for it does not have the device.
+    ///
+    /// A server may show an earlier list. When the device is known, a new session is begun with it, and it sends again
+    /// what this device may lack.
+    private mutating func noteUnknown(_ device: DeviceID, of user: String, _ now: Timestamp, _ unit: inout Unit) {
+        let person = source(user).accounts == [.own] ? AccountID.own : .services(user)
+        let isRemoved = knownList(of: person)?.versions.contains { $0.devices.contains { $0.id == device } } ?? false
+        let unknown = memory.lost.count { own.owner(of: $0) == nil }
+        guard !isRemoved, unknown < Self.unknownDeviceLimit else { return }
+        noteLost(device, after: Self.unknownPause, now, &unit)
+    }
+
     /// Tells a device that a new session with it was begun, and sends it again what it may lack.
+    ///
+    /// - Parameter keys: the keys with which sessions have begun. Those of an earlier list may lack the device's.
     mutating func announceRenewal(
-        with device: DeviceID?, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
+        with device: DeviceID?, in keys: [DeviceKeys], of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
         guard let device else { return }
+        guard keys.contains(where: { $0.id == device }) else {
+            guard knownList(of: person)?.identity(of: device) != nil else { return }
+            return noteLost(device, after: Self.unknownPause, now, &unit)
+        }
         try answer(
             .ready(own.deviceList), to: device, of: person == .own ? .services(account) : person, now, &unit)
         noteRenewed(device, &unit)
@@ -72,7 +99,7 @@ extension MessengerParticipants {
         try sendAgain(to: device, of: person, now, &unit)
     }
 
-    /// Names the versions of common groups to a device, and seals again what nobody of its person has confirmed.
+    /// Names the versions of common groups to a device, and seals again what it may lack of the texts of this device.
     private mutating func sendAgain(
         to device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
@@ -86,9 +113,12 @@ extension MessengerParticipants {
             if device == own.deviceList.master { try register(now, &unit) }
             return
         }
-        // A message that another device of the person has confirmed is not sent again.
+        // A receipt does not name the device that has the message. The recipient drops what it has.
+        let hasOneDevice = own.peer(person)?.deviceList.versions.count == 1
+        let states: Set<DeliveryState> = hasOneDevice ? [.queued, .sent] : [.queued, .sent, .received, .read]
+        // The person's other devices send their messages again themselves.
         for message in try messages(with: chat, limit: Self.pageLimit)
-        where message.isOwn && [.queued, .sent].contains(message.state) && message.protection == .device
+        where message.reference.device == own.id && states.contains(message.state) && message.protection == .device
             && !message.isDeleted
         {
             try seal(message.content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)

@@ -87,6 +87,15 @@ extension MessengerParticipants {
         want(keysOf: account, &unit)
     }
 
+    /// Notes the person's other devices that this device did not know when its store was copied. They have a session
+    /// with it, and are told of the one that begins now.
+    mutating func noteUntold(_ now: Timestamp, _ unit: inout Unit) throws {
+        for listed in own.deviceList.current where listed.id != own.id {
+            guard try own.sessions(with: listed.id, in: vault) == nil else { continue }
+            noteLost(listed.id, after: 0, now, &unit)
+        }
+    }
+
     /// Takes the published keys of the account: from now on this device may change them again.
     mutating func endRestore(_ keys: PublishedKeys, _ now: Timestamp, _ unit: inout Unit) throws {
         guard memory.isRestored else { return }

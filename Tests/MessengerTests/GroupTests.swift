@@ -576,6 +576,26 @@ import Testing
         #expect(devices[0].machine.waitingUsers.isEmpty)
     }
 
+    /// A text that waits for a member is deleted, or the member is removed, before there are keys.
+    @Test(arguments: [false, true]) func aTextThatNobodyGetsDoesNotWait(_ isDeleted: Bool) throws {
+        let alice = try world.person("alice")
+        let change = GroupChange.create(name: "team", metadata: [], members: ["zoe"])
+        let group = try #require(world.change(change, by: alice)).id
+        let message = try #require(alice.send("one", in: group))
+        #expect(message.state == .waiting)
+        if isDeleted {
+            alice.perform { .send(ticket: $0, SendJob(in: .group(group), .delete(message.reference))) }
+        } else {
+            #expect(world.change(.remove(["zoe"]), of: group, by: alice) != nil)
+        }
+        let zoe = try world.person("zoe")
+        let config = world.configs["zoe"]
+        alice.perform { .keys(ticket: $0, config, of: "zoe") }
+        world.deliver()
+        #expect(alice.history(in: group).map(\.state) == [.sent])
+        #expect(zoe.texts(in: group).isEmpty)
+    }
+
     /// An edit that no member can get is refused, and their keys are read for the next one.
     @Test func aRefusedEditAsksForTheKeysOfMembers() throws {
         let devices = try people("alice", "bob")

@@ -120,6 +120,32 @@ import Testing
     }
 
     /// A part that the server has lost is asked for again, later each time.
+    /// An edit and a receipt of a message come before the part that has it. The master device has no receipt yet.
+    @Test func aReceiptThatComesBeforeItsMessageIsKept() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("hello", to: "bob")
+        let message = try #require(bob.send("one", to: "alice"))
+        world.deliver()
+        let tablet = try world.device(of: "bob")
+        let request = try #require(world.requests["bob"])
+        bob.perform { .adopt(ticket: $0, request) }
+        var asked: [Attempt] = []
+        repeat {
+            asked += tablet.attempts
+            tablet.attempts = []
+        } while world.step()
+        #expect(tablet.machine.awaitsHistory)
+        bob.perform { .send(ticket: $0, SendJob(to: "alice", .edit(message.reference), text: "1")) }
+        world.deliver()
+        tablet.perform { .receipt(ticket: $0, message.reference.message, from: "alice", isRead: true) }
+        let isShown = tablet.events.contains { if case .changed = $0 { true } else { false } }
+        #expect(!isShown, "a message that has not come was reported")
+        tablet.attempts = asked
+        world.deliver()
+        let history = tablet.history(with: "alice").filter(\.isOwn)
+        #expect(history.map(\.text) == ["1"] && history.map(\.state) == [.read])
+    }
+
     @Test func aLostPartIsAskedForAgain() throws {
         let (alice, bob) = (try world.person("alice"), try world.person("bob"))
         alice.send("one", to: "bob")

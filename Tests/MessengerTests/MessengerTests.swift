@@ -411,6 +411,31 @@ import Testing
         #expect(phone.history(with: "bob").map(\.isDeleted) == [true])
     }
 
+    /// The server shows an earlier list for the first message of an added device, which is dropped.
+    @Test(arguments: [false, true]) func aMessageOfADeviceThatIsNotListedYetComesAgain(_ restarts: Bool) throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let earlier = world.configs["bob"]
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        let later = world.configs["bob"]
+        phone.send("one", to: "alice")
+        // The phone reads alice's keys first.
+        while phone.attempts.isEmpty { guard world.step() else { return fail("nothing is sent") } }
+        world.configs["bob"] = earlier
+        world.deliver()
+        #expect(alice.texts(with: "bob").isEmpty)
+        world.configs["bob"] = later
+        if restarts { try alice.restart() }
+        phone.send("two", to: "alice")
+        world.deliver()
+        alice.now.monotonic += 120_000_000_000
+        alice.now.wall += 120_000
+        alice.run([.tick])
+        world.deliver()
+        #expect(alice.texts(with: "bob").sorted() == ["one", "two"])
+        #expect(alice.machine.nextWake(alice.now) == nil)
+    }
+
     @Test func aRequestForAnotherAccountIsRefused() throws {
         let (alice, bob) = (try world.person("alice"), try world.person("bob"))
         _ = try world.device(of: "bob")

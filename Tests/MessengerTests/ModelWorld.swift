@@ -159,25 +159,41 @@ final class ModelWorld {
         var removed: Set<DeviceID>
     }
 
+    /// Devices that may miss a change of a message. Its writer seals it for the devices that it knows, and the master device
+    /// hands over what it has by then, so nobody has a change for a device that was added while it was under way.
+    private struct Gap {
+        /// How many devices there were when the change was made; those that were added later may lack it.
+        var devices = Int.max
+        /// Devices that its writer did not know.
+        var unknown: Set<DeviceID> = []
+    }
+
     private struct Message {
         var author: ModelDevice
         var conversation: Conversation
         var texts: [String]
         var isDeleted = false
         var hasTimer: Bool
-        var reactions: [String: (characters: String, device: ModelDevice)] = [:]
+        var reactions: [String: (characters: String, device: ModelDevice, gap: Gap)] = [:]
         /// Devices that it was sealed for, as the writer knew them.
         var readers: Set<DeviceID> = []
-        /// Devices that may lack a change of it: its writer did not know them.
-        var excused: Set<DeviceID> = []
-        /// How many devices there were at its last change.
-        var devices = Int.max
+        /// That of the last edit, or of the deletion.
+        var gap = Gap()
 
-        /// - Parameter unstable: people whose reactions do not count.
-        func form(without unstable: Set<String>) -> String {
-            guard !isDeleted, !hasTimer else { return "deleted" }
-            let counted = reactions.filter { !unstable.contains($0.key) }.sorted { $0.key < $1.key }
-            return "\(texts.last ?? "") \(counted.map { "\($0.key) \($0.value.characters)" })"
+        var form: Form {
+            guard !isDeleted, !hasTimer else { return Form() }
+            return Form(text: texts.last, reactions: reactions.mapValues(\.characters))
+        }
+    }
+
+    /// What people see of a message.
+    private struct Form: Equatable, CustomStringConvertible {
+        /// Nil if it is deleted.
+        var text: String?
+        var reactions: [String: String] = [:]
+
+        var description: String {
+            text.map { "\($0) \(reactions.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" })" } ?? "deleted"
         }
     }
 
@@ -239,7 +255,7 @@ final class ModelWorld {
     private var groups: [GroupID: (owner: String, chains: [GroupChain])] = [:]
     private var groupOrder: [GroupID] = []
     /// What the master device had when it added a device.
-    private var handedOver: [DeviceID: [MessageReference: String]] = [:]
+    private var handedOver: [DeviceID: [MessageReference: Form]] = [:]
     private var wanted: [String] = []
     private(set) var trace: [String] = []
 
@@ -628,22 +644,29 @@ final class ModelWorld {
         }
         guard isDone else { return }
         note("\(device.name): \(act) \(text)")
-        switch kind {
-        case .edit: messages[reference]?.texts.append(text)
-        case .delete: messages[reference]?.isDeleted = true
-        case .react: messages[reference]?.reactions[device.person] = (characters, device)
-        }
         device.changed.insert(reference)
         for other in devices where other.isSettling { other.exempt.insert(reference) }
         // What waits for keys is sealed as it is then.
-        guard message.state != .waiting || !message.isOwn else { return }
-        messages[reference]?.devices = devices.count
-        for person in people {
-            let known = wanted.contains(person) ? [] : device.list(of: person)?.current.map(\.id) ?? []
-            let unknown = devices.filter { $0.person == person && !known.contains($0.id) }.map(\.id)
-            messages[reference]?.excused.formUnion(unknown)
+        let isSealed = message.state != .waiting || !message.isOwn
+        let gap = isSealed ? gap(isCommitted: reply != nil) : Gap()
+        switch kind {
+        case .edit: messages[reference]?.texts.append(text)
+        case .delete: messages[reference]?.isDeleted = true
+        case .react: messages[reference]?.reactions[device.person] = (characters, device, gap)
         }
-        if reply == nil { messages[reference]?.excused.formUnion(devices.map(\.id)) }
+        if kind != .react, isSealed { messages[reference]?.gap = gap }
+
+        /// Which devices a change that was made just now may miss.
+        func gap(isCommitted: Bool) -> Gap {
+            var gap = Gap(devices: devices.count)
+            for person in people {
+                let known = wanted.contains(person) ? [] : device.list(of: person)?.current.map(\.id) ?? []
+                let unknown = devices.filter { $0.person == person && !known.contains($0.id) }.map(\.id)
+                gap.unknown.formUnion(unknown)
+            }
+            if !isCommitted { gap.unknown.formUnion(devices.map(\.id)) }
+            return gap
+        }
     }
 
     private func changeGroup(by device: ModelDevice) throws {
@@ -903,23 +926,19 @@ final class ModelWorld {
     private func noteAdopted(_ id: DeviceID, by master: ModelDevice) throws {
         guard handedOver[id] == nil, master.machine.own.deviceList.identity(of: id) != nil else { return }
         note("\(master.name) adopts \(devices.first { $0.id == id }?.name ?? "")")
-        var forms: [MessageReference: String] = [:]
+        var forms: [MessageReference: Form] = [:]
         for message in try master.messages() where !message.isAwaited {
             forms[message.reference] = form(of: message, on: master)
         }
         handedOver[id] = forms
     }
 
-    /// - Parameter unstable: people whose reactions do not count.
-    private func form(
-        of message: ChatMessage, on device: ModelDevice, without unstable: Set<String> = []
-    ) -> String {
-        guard !message.isDeleted else { return "deleted" }
-        let reactions = message.reactions.compactMap { reaction -> String? in
-            let author = reaction.isOwn ? device.person : (reaction.author ?? message.chat).name
-            return unstable.contains(author) ? nil : "\(author) \(reaction.characters)"
+    private func form(of message: ChatMessage, on device: ModelDevice) -> Form {
+        guard !message.isDeleted else { return Form() }
+        let reactions = message.reactions.map { reaction in
+            (reaction.isOwn ? device.person : (reaction.author ?? message.chat).name, reaction.characters)
         }
-        return "\(message.text) \(reactions.sorted())"
+        return Form(text: message.text, reactions: Dictionary(reactions) { "\($0) \($1)" })
     }
 
     private func finishRead(_ device: ModelDevice) throws {
@@ -1159,13 +1178,8 @@ final class ModelWorld {
             guard let message, isHere else { continue }
             // What a device has sent just before it was removed may be lost.
             people.formUnion(model.reactions.filter { !isListed($0.value.device) }.keys)
-            let (form, expected) = (form(of: message, on: device, without: people), model.form(without: people))
-            let mayDiffer =
-                model.excused.contains(device.id) || !devices.prefix(model.devices).contains { $0 === device }
-            if isListed(model.author), !mayDiffer || before == expected {
-                guard form == expected else {
-                    throw ModelFailure("\(device.name) has \(form) in place of \(expected), first \(first)")
-                }
+            if isListed(model.author) {
+                try compare(form(of: message, on: device), with: model, before: before, without: people, on: device)
             }
             guard device === model.author else { continue }
             guard message.state >= .sent, message.state < .failed else {
@@ -1173,6 +1187,38 @@ final class ModelWorld {
             }
             try checkReceipt(message, model)
         }
+    }
+
+    /// A device sees a message as it is, except for changes that it may miss.
+    ///
+    /// - Parameters:
+    ///   - before: what was handed over to the device; nil if nothing was.
+    ///   - people: those whose reactions do not count.
+    private func compare(
+        _ form: Form, with model: Message, before: Form?, without people: Set<String>, on device: ModelDevice
+    ) throws {
+        var (form, expected) = (form, model.form)
+        if mayMiss(model.gap, device), before.map({ $0.text != expected.text }) ?? true {
+            // Without a deletion it has the reactions, too.
+            guard expected.text != nil else { return }
+            if let text = form.text, model.texts.contains(text) { expected.text = text }
+        }
+        for (person, reaction) in model.reactions
+        where mayMiss(reaction.gap, device) && before?.reactions[person] != reaction.characters {
+            form.reactions[person] = nil
+            expected.reactions[person] = nil
+        }
+        for person in people {
+            form.reactions[person] = nil
+            expected.reactions[person] = nil
+        }
+        guard form == expected else {
+            throw ModelFailure("\(device.name) has \(form) in place of \(expected), first \(model.texts[0])")
+        }
+    }
+
+    private func mayMiss(_ gap: Gap, _ device: ModelDevice) -> Bool {
+        gap.unknown.contains(device.id) || !devices.prefix(gap.devices).contains { $0 === device }
     }
 
     /// What a device of the recipient has taken is confirmed.

@@ -49,6 +49,75 @@ import Testing
         #expect(bob.texts(with: "alice") == ["one", "two"])
     }
 
+    /// A master device is set back to before it knew carol, who writes in the old session. The phone confirms the text.
+    @Test func aTextThatOnlyTheOtherDeviceCouldReadComesAgain() throws {
+        let world = World()
+        let dave = try world.person("dave")
+        let phone = try world.device(of: "dave")
+        try world.adopt("dave", by: dave)
+        let copy = dave.store.copy()
+        let carol = try world.person("carol")
+        carol.send("one", to: "dave")
+        world.deliver()
+        dave.send("hello", to: "carol")
+        world.deliver()
+        try dave.restore(from: copy)
+        world.deliver()
+        carol.send("two", to: "dave")
+        let calls = carol.attempts
+        carol.attempts = calls.filter { if case .send(_, _, phone.id, _) = $0.call { true } else { false } }
+        world.deliver()
+        #expect(carol.history(with: "dave").filter(\.isOwn).map(\.state) == [.received, .received])
+        carol.attempts = calls.filter { if case .send(_, _, dave.id, _) = $0.call { true } else { false } }
+        world.deliver()
+        #expect(dave.texts(with: "carol") == ["one", "two"])
+        #expect(phone.texts(with: "carol") == ["one", "hello", "two"])
+    }
+
+    /// A master device that is set back to before it has added the phone begins a session, and tells the phone of it.
+    @Test func aDeviceThatARestoredMasterDoesNotKnowIsToldOfItsSession() throws {
+        let world = World()
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let copy = alice.store.copy()
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        for device in [alice, phone, alice] {
+            device.send("before", to: "bob")
+            world.deliver()
+        }
+        try alice.restore(from: copy)
+        world.deliver()
+        alice.run([.tick])
+        world.deliver()
+        phone.send("after", to: "bob")
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["after"])
+        #expect(bob.texts(with: "alice") == ["before", "before", "before", "after"])
+    }
+
+    /// Each device of a person sends its own messages again, and not those that it has copies of.
+    @Test func aTextComesAgainFromItsDeviceAlone() throws {
+        let world = World()
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        for device in [alice, phone] {
+            device.send("hello", to: "bob")
+            world.deliver()
+        }
+        let copy = bob.store.copy()
+        phone.send("lost", to: "bob")
+        for call in phone.attempts {
+            if case .send(_, "bob", _, _) = call.call { phone.end(call) }
+        }
+        phone.attempts.removeAll { if case .send(_, "bob", _, _) = $0.call { true } else { false } }
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["hello", "hello", "lost"])
+        try bob.restore(from: copy)
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["hello", "hello", "lost"])
+    }
+
     /// The master device is set back to before it has added a device.
     @Test func aRestoredMasterReadsItsAccountFirst() throws {
         let world = World()
