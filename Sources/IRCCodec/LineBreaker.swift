@@ -1,15 +1,31 @@
 // Breaks long texts into lines. A text that was sealed whole may be longer than a line when it is shown under another
 // name. It is broken at spaces, and loses no byte that a line can contain, except the space at the break.
 
+package import NIOCore
+
+extension ByteBuffer {
+    /// A line with its CR LF. CR, LF and NUL in the text become spaces, so that it is one line, whatever it contains.
+    package init(line text: String) {
+        var bytes = LineBreaker.clean(text.utf8)
+        bytes += [0x0D, 0x0A]
+        self.init(bytes: bytes)
+    }
+}
+
 /// Breaks texts into lines.
 package enum LineBreaker {
     private static let action = Array("\u{1}ACTION ".utf8)
+
+    /// A text in which CR, LF and NUL, which a line cannot contain, are spaces.
+    package static func clean(_ text: some Collection<UInt8>) -> [UInt8] {
+        text.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
+    }
 
     /// Pieces of a text, each at most `room` bytes long. CR, LF and NUL, which a line cannot contain, become spaces.
     ///
     /// - Parameter keepsSpaces: whether the pieces are joined again, so that the space at a break is kept.
     package static func pieces(_ text: [UInt8], room: Int, keepsSpaces: Bool = false) -> [[UInt8]] {
-        let clean = text.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
+        let clean = Self.clean(text)
         guard clean.count > room else { return [clean] }
         guard clean.starts(with: action) else { return plain(clean[...], room: room, keepsSpaces) }
         var content = clean.dropFirst(action.count)

@@ -9,6 +9,13 @@ import Testing
         }
         #expect(TagValue.unescape("a\\") == "a")
         #expect(TagValue.unescape("\\b") == "b")
+        #expect(TagValue.escape("a\u{0}b") == "ab")
+        let keys = ["+a", "+draft/reply", "+vendor.example/x-1", "+", "a", "+a b", "+a\r", "+a_", "+:b", "+ä"]
+        #expect(keys.map { IRCTag(key: $0, value: "").isValidClientOnly } == keys.indices.map { $0 < 3 })
+    }
+
+    @Test func aTextIsOneLine() {
+        #expect(ByteBuffer(line: "a\r\nb\u{0}c") == ByteBuffer(string: "a  b c\r\n"))
     }
 
     @Test func tagsOfALine() throws {

@@ -263,7 +263,7 @@ extension IRCConnectionMachine {
     }
 
     func noticeLine(_ text: String, to room: String? = nil) -> ByteBuffer {
-        ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)\r\n")
+        ByteBuffer(line: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)")
     }
 
     // MARK: Plaintext

@@ -63,12 +63,16 @@ extension IRCConnectionMachine {
     }
 
     /// The client-only tags of a body.
+    ///
+    /// The sender's device has written them: what is not such a tag, or more than a client may send, is dropped.
     func clientTags(of body: Body) -> [IRCTag] {
-        String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
+        guard body.tags.count <= IRCLimits.clientTagsLength else { return [] }
+        return String(decoding: body.tags, as: UTF8.self).split(separator: ";").compactMap { piece in
             let equals = piece.firstIndex(of: "=")
-            return IRCTag(
+            let tag = IRCTag(
                 key: String(equals.map { piece[..<$0] } ?? piece),
                 value: equals.map { TagValue.unescape(piece[piece.index(after: $0)...]) } ?? "")
+            return tag.isValidClientOnly ? tag : nil
         }
     }
 

@@ -368,8 +368,9 @@ package final class IRCConnectionMachine {
         }
     }
 
+    /// Sends a line of the gateway to the client. Texts of others in it cannot end it.
     package func deliver(_ line: String, _ out: MachineOutput) {
-        deliver(ByteBuffer(string: line + "\r\n"), out)
+        deliver(ByteBuffer(line: line), out)
     }
 
     func flushInbound(_ now: Timestamp, _ out: MachineOutput) {

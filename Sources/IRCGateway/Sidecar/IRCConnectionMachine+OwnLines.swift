@@ -25,7 +25,7 @@ extension IRCConnectionMachine {
         let isNick =
             !nick.isEmpty && room(nick) == nil && nick.utf8.allSatisfy { $0 > 0x20 && !"!@,:".utf8.contains($0) }
         guard role.isSidecar, isNick, support.caseMapping.fold(nick) != foldedNick else { return noticeLine(text) }
-        return ByteBuffer(string: ":\(nick)!pawl@localhost NOTICE \(self.nick ?? "*") :*** \(text)\r\n")
+        return ByteBuffer(line: ":\(nick)!pawl@localhost NOTICE \(self.nick ?? "*") :*** \(text)")
     }
 
     /// Whether a text of the backend would be taken for a mark or a notice of the sidecar.
