@@ -52,4 +52,67 @@ import Testing
         #expect(reader.wasNotified(Notices.frontRefused(reason.replacing("\r\n", with: "  "))))
         #expect(!reader.read.contains { $0.hasPrefix(":bob!b@h") })
     }
+
+    // MARK: Lines that are not IRC
+
+    /// Lines of a person that a client could read in another way: without CR and NUL, or longer than the limit.
+    private static func hidden(from nick: String, to target: String) -> [String] {
+        let long = String(repeating: "x", count: 8200)
+        let (first, rest) = (nick.prefix(1), nick.dropFirst())
+        return [
+            ":\(nick)!b@h PRIV\rMSG \(target) :evil", ":\(first)\r\(rest)!b@h PRIVMSG \(target) :evil",
+            ":\(first)\u{0}\(rest)!b@h PRIVMSG \(target) :evil",
+            "@\(long) :\(nick)!b@h PRIVMSG \(target) :evil", ":\(nick)!b@h PRIVMSG \(target) :evil \(long) \(long)",
+        ]
+    }
+
+    @Test func hiddenLinesAreDropped() throws {
+        let (alice, bob) = try World.sidecars()
+        let (reader, writer) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(reader, "PRIVMSG bob :hello")
+        bob.send(writer, "PRIVMSG alice :well")
+        let lines = Self.hidden(from: "bob", to: "alice")
+        alice.forge(reader, lines)
+        #expect(alice.environment.tally[.badLines] == lines.count)
+        // The rest of a line when the server ends: what the sidecar writes next would complete it.
+        alice.run(reader) {
+            reader.machine.fromUpstream(ByteBuffer(string: ":bob!b@h PRIVMSG alice :evil"), at: alice.now, $0)
+        }
+        alice.run(reader) { reader.machine.upstreamEnded(at: alice.now, $0) }
+        #expect(!reader.read.contains { $0.contains("evil") })
+        #expect(reader.shown(from: "bob").last == "[e2e] well")
+    }
+
+    @Test func theFrontDropsThemWhereItProtects() throws {
+        let open = try World(.observe)
+        let reader = open.people(2)[1]
+        open.forge(reader, [":p0!b@h PRIV\rMSG p1 :odd", ":p0!b@h PRIVMSG p1 :o\rdd"])
+        #expect(reader.read.suffix(2) == [":p0!b@h PRIV\rMSG p1 :odd", ":p0!b@h PRIVMSG p1 :o\rdd"])
+        let world = try World(.hosted)
+        let people = world.people(2)
+        world.send(people[0], "PRIVMSG p1 :sealed")
+        world.environment.policies.update { $0.everyone = .observe }
+        world.forge(people[1], Self.hidden(from: "p0", to: "p1"))
+        #expect(people[1].shown(from: "p0") == ["sealed"])
+        #expect(!people[1].read.contains { $0.contains("evil") })
+    }
+
+    /// A server that ends lines at CR, or cuts long ones, would read a message in them.
+    @Test(arguments: [
+        "AWAY\rPRIVMSG p1 :secret", "TOPIC #room :x\rPRIVMSG p1 :secret", "PRIV\rMSG p1 :secret",
+        "PRIVMSG p1 :a\u{0}secret", "MODE #room +k x\rPRIVMSG\u{20}p1 :secret",
+        "PRIVMSG p1 :secret " + String(repeating: "x", count: 6000),
+    ]) func linesOfTheClientAreSentWholeOrNot(_ line: String) throws {
+        let world = try World(.hosted)
+        let people = world.people(2)
+        world.send(people[0], "PRIVMSG p1 :sealed")
+        world.environment.policies.update { $0.everyone = .observe }
+        world.send(people[0], line)
+        #expect(!world.canary.contains("secret"))
+        #expect(people[0].read.last?.contains(" 421 ") == true || people[0].read.last?.contains(" 417 ") == true)
+        let (alice, _) = try World.sidecars()
+        let writer = alice.connect("alice")
+        alice.send(writer, line)
+        #expect(!alice.canary.contains("secret"))
+    }
 }

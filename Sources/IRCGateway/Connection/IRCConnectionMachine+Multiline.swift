@@ -18,7 +18,7 @@ extension IRCConnectionMachine {
                 return false
             }
             let target = line.text(0).flatMap { $0.isEmpty ? nil : $0 } ?? "*"
-            let isLine = line.key == .privmsg && !line.containsNUL
+            let isLine = line.key == .privmsg && !line.containsNULOrCR
             try multiline.add(
                 isLine ? line.parameter(1).map { Array(line.slice($0).readableBytesView) } : nil,
                 continues: line.tag(MultilineLimits.concatenation) != nil, to: target,
@@ -43,8 +43,9 @@ extension IRCConnectionMachine {
         switch sign {
         case "+" where line.text(1) == MultilineLimits.capability:
             let targets = line.names(2)
+            let isOne = targets.count == 1 && !line.containsNULOrCR
             try multiline.begin(
-                reference, target: targets.count == 1 ? targets[0] : nil, label: line.tag("label"),
+                reference, target: isOne ? targets[0] : nil, label: line.tag("label"),
                 tags: clientTags(line))
         case "-" where multiline.collects(reference):
             guard let message = try multiline.end() else { return true }

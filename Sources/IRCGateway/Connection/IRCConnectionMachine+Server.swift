@@ -14,9 +14,8 @@ import Vault
 extension IRCConnectionMachine {
     /// Handles one line of the backend.
     func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
-        guard let line = parse(raw, content) else {
-            if !phase.isSuspended { deliver(raw, out) }
-            return
+        guard let line = parse(raw, content), !line.containsNULOrCR || !isGuarded else {
+            return unreadable(raw, isBlank: content == 0, out)
         }
         if phase.isSuspended { return resumptionLine(line, raw, now, out) }
         guard !imitatesControl(line) else { return environment.tally.add(.badLines) }
@@ -49,6 +48,15 @@ extension IRCConnectionMachine {
         }
         trackServer(line, now, out)
         if case .sidecar(let sidecar) = role { noteMembers(line, sidecar, now, out) }
+    }
+
+    /// Counts a line that is not IRC, or part of one that is too long.
+    ///
+    /// Where a message could require protection it is dropped: a client that drops CR, or accepts longer lines, would
+    /// read a message of a person in it.
+    func unreadable(_ raw: ByteBuffer, isBlank: Bool = false, _ out: MachineOutput) {
+        if !isBlank { environment.tally.add(.badLines) }
+        if !isGuarded, !phase.isSuspended { deliver(raw, out) }
     }
 
     // MARK: State
