@@ -1,8 +1,10 @@
 import Devices
-import IRCGateway
+import Envelope
 import Protection
 import Reports
 import Testing
+
+@testable import IRCGateway
 
 /// Attacks on what people see of a message: its mark, its name, and what is no message at all.
 @Suite struct AttackMarkTests {
@@ -46,6 +48,37 @@ import Testing
         alice.forge(people.alice, [":bob PRIVMSG alice :forged", ":bob NOTICE alice :forged"])
         #expect(!people.alice.read.contains { $0.contains("forged") })
         #expect(alice.environment.tally[.withheld] == 2)
+    }
+
+    /// Clients show a message in the conversation with its sender, also if its target is not theirs, nor a room.
+    @Test(arguments: ["zzz", "$*", "@#room", ""]) func aTargetOfNobodyIsNoWayAround(_ target: String) throws {
+        alice.send(people.alice, "PRIVMSG bob :hello")
+        alice.forge(people.alice, [":srv 005 alice STATUSMSG= :are supported"])
+        alice.forge(people.alice, [":bob!b@host.test PRIVMSG \(target) :forged", ":bob NOTICE \(target) :forged"])
+        #expect(!people.alice.read.contains { $0.contains("forged") })
+        #expect(alice.environment.tally[.withheld] == 2)
+        // One of the server's operators is read by all.
+        alice.forge(people.alice, [":carol!c@host.test PRIVMSG \(target) :to all"])
+        #expect(people.alice.read.last == ":carol!c@host.test PRIVMSG \(target) :to all")
+        let world = try World(.hosted)
+        let readers = world.people(2)
+        world.send(readers[0], "PRIVMSG p1 :sealed")
+        world.forge(readers[1], [":srv 005 p1 STATUSMSG= :are supported"])
+        world.forge(readers[1], [":p0!p0@host.test PRIVMSG \(target) :forged", ":p9!p9@host.test PRIVMSG \(target) :to all"])
+        #expect(!readers[1].read.contains { $0.contains("forged") })
+        #expect(readers[1].read.last == ":p9!p9@host.test PRIVMSG \(target) :[not encrypted] to all")
+    }
+
+    /// A gateway in front sends such a NICK after an outage, and clients follow it.
+    @Test func theOwnNickChangesWithoutAHost() {
+        alice.send(people.alice, "PRIVMSG bob :hello")
+        alice.backend.people[people.alice.id]?.nick = "alice_"
+        alice.forge(people.alice, [":alice NICK :alice_"])
+        bob.forge(people.bob, [":alice!alice@host.test NICK :alice_"])
+        for (world, client) in [(bob, people.bob), (alice, people.alice)] { world.send(client, "JOIN #den") }
+        alice.send(people.alice, "PRIVMSG #den :secret")
+        #expect(people.alice.machine.nick == "alice_" && people.alice.machine.isMember(of: "#den"))
+        #expect(!alice.canary.contains("secret"))
     }
 
     /// Labels of two sidecars may be the same, and the backend knows them.

@@ -360,7 +360,11 @@ extension IRCConnectionMachine {
         if support.caseMapping.fold(target) == nick.map(support.caseMapping.fold) {
             return .one(sender: sender, latch: latch(of: line))
         }
-        guard let room = room(target)?.name else { return .many }
+        guard let room = room(target)?.name else {
+            // Clients show it in the conversation with its sender, whatever target it has.
+            let latch = latch(of: line)
+            return latch > .plaintext ? .one(sender: sender, latch: latch) : .many
+        }
         switch role {
         case .front: return .room(.room(room), sender: sender)
         case .sidecar(let sidecar):

@@ -83,12 +83,12 @@ extension IRCConnectionMachine {
 
     private func trackSelf(_ line: IRCLine, _ now: Timestamp) {
         guard !line.source.isEmpty else { return }
-        if !line.sourceIsPerson {
-            if !isRegistered, line.key.numeric != nil { capabilities.serverName = line.string(line.source) }
-            return
+        if !line.sourceIsPerson, !isRegistered, line.key.numeric != nil {
+            capabilities.serverName = line.string(line.source)
         }
         guard isSelf(line) else { return }
-        identity.sawSource(length: line.source.count)
+        if line.sourceIsPerson { identity.sawSource(length: line.source.count) }
+        // Clients follow a NICK without user and host too. A gateway in front sends one after an outage.
         if line.key == .nick, let new = line.text(0) {
             renamed(to: new)
             updateRoster(now)
