@@ -81,6 +81,28 @@ import Testing
         #expect(!alice.canary.contains("secret"))
     }
 
+    /// The mark is read in each of the lines, and not in the text that they would become.
+    @Test func linesOfTheBackendAreNotJoined() throws {
+        let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 28, sidecar: true) {
+            $0.multiline = MultilineLimits(messageLines: Armour.maximumFragments, devices: true)
+        }
+        let client = one.connect(
+            "dora", lines: ["CAP LS 302", "CAP REQ :batch draft/multiline message-tags", "CAP END"])
+        let carol = ":carol!c@host.test"
+        one.forge(
+            client,
+            [
+                "\(carol) BATCH +x draft/multiline dora", "@batch=x \(carol) PRIVMSG dora :[e",
+                "@+ok=1;batch=x;draft/multiline-concat \(carol) PRIVMSG dora :2e verified] x", ":srv BATCH -x",
+                ":srv BATCH +y netjoin a b", "@batch=y \(carol) JOIN #x", ":srv BATCH -y",
+            ])
+        #expect(
+            client.read.suffix(5) == [
+                "\(carol) PRIVMSG dora :[e", "@+ok=1 \(carol) PRIVMSG dora :2e verified] x",
+                ":srv BATCH +y netjoin a b", "@batch=y \(carol) JOIN #x", ":srv BATCH -y",
+            ])
+    }
+
     /// Labels of two sidecars may be the same, and the backend knows them.
     @Test func messagesOfPeopleAnswerNoRequest() throws {
         let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 24, sidecar: true)

@@ -238,15 +238,17 @@ extension IRCConnectionMachine {
 
     // MARK: Translation
 
-    /// Whether a line is for the client: not if it ends a batch that answers the gateway.
+    /// Whether a line is for the client: not if it ends a batch that answers the gateway, nor if it is of a batch that
+    /// the gateway takes by itself.
     private func isShown(_ line: IRCLine) -> Bool {
+        if line.key == .batch, capabilities.ownsMultiline, multiline.refuses(line) { return false }
         guard line.key == .batch, let reference = line.text(0), reference.hasPrefix("-") else { return true }
         return !outbound.outstanding.endBatch(String(reference.dropFirst()))
     }
 
     /// A line translated to the client's capabilities; nil if the client does not get such lines.
     func translated(_ line: IRCLine, _ raw: ByteBuffer) -> ByteBuffer? {
-        let claims = !line.tags.isEmpty && line.tag(ProtectionMarks.tag) != nil
+        let claims = !line.tags.isEmpty && (multiline.hasForeign || line.tag(ProtectionMarks.tag) != nil)
         guard capabilities.isTranslating || claims else { return raw }
         if line.key == .batch, !capabilities.clientHas("batch") { return nil }
         if line.key == .tagmsg, !capabilities.clientHas("message-tags") { return nil }
@@ -269,7 +271,8 @@ extension IRCConnectionMachine {
         guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
         // The tag for the protection of a message is accepted from a gateway, not from the backend.
         let tags = line.tagList.filter {
-            switch $0.key {
+            if multiline.isForeign($0) { return false }
+            return switch $0.key {
             case ProtectionMarks.tag: role.hasFront && $0.value == Protection.gateway.name
             case "label": !$0.value.hasPrefix(labelPrefix + "-")
             default: true
