@@ -82,14 +82,19 @@ extension IRCConnectionMachine {
     /// The lines that show a message of several lines to the client: a batch, or, without the capability, the lines that
     /// are not blank.
     ///
-    /// - Parameter tags: those of the whole message.
-    func multilineText(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
+    /// - Parameters:
+    ///   - tags: those of the whole message.
+    ///   - mark: that of the body; nil if it has none.
+    func multilineText(
+        tags: [IRCTag], source: String, verb: String, target: String, body: Body, mark: String?
+    ) -> [ByteBuffer] {
         let head = ":\(source) \(verb) \(target) :"
-        let room = max(IRCLimits.lineLength - 2 - head.utf8.count, 64)
         guard capabilities.showsMultiline, verb == "PRIVMSG" else {
             // An id names one message, and what is about the whole message is said once.
             let others = tags.filter { !$0.isClientOnly && $0.key != "msgid" && $0.key != "label" }
-            let pieces = body.lines.filter { !$0.text.isEmpty }.flatMap { LineBreaker.pieces($0.text, room: room) }
+            let pieces = body.lines.filter { !$0.text.isEmpty }.flatMap {
+                ProtectionMark.pieces($0.text, behind: head.utf8.count, mark)
+            }
             return pieces.enumerated().map { assemble($0 == 0 ? tags : others, head, $1) }
         }
         let batch = IRCTag(key: "batch", value: multiline.nextReference())
@@ -98,7 +103,7 @@ extension IRCConnectionMachine {
             assemble(tags, ":\(source) BATCH +\(batch.value) \(MultilineLimits.capability) \(target)", nil)
         ]
         for line in body.lines {
-            let pieces = LineBreaker.pieces(line.text, room: room, keepsSpaces: true)
+            let pieces = ProtectionMark.pieces(line.text, behind: head.utf8.count, mark, isJoined: true)
             for (index, piece) in pieces.enumerated() {
                 lines.append(assemble(line.continues || index > 0 ? [batch, continued] : [batch], head, piece))
             }

@@ -31,7 +31,8 @@ extension IRCConnectionMachine {
     /// Whether a text of the backend would be taken for a mark or a notice of the sidecar.
     func imitatesSidecar(_ line: IRCLine, _ text: [UInt8]) -> Bool {
         ProtectionMark.isImitated(by: text)
-            || line.key == .notice && text.drop { $0 <= 0x20 }.starts(with: "***".utf8)
+            || line.key == .notice
+                && TextBeginning.all(of: text[...]).contains { $0.starts(with: "***".utf8) }
     }
 
     /// Refuses a message of the client.
