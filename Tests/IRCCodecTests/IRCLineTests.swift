@@ -101,7 +101,7 @@ private func line(_ text: String) throws -> IRCLine {
         #expect(parsed.containsNULOrCR)
     }
 
-    @Test func NULAndCRAreFoundAnywhere() throws {
+    @Test func nulAndCRAreFoundAnywhere() throws {
         let text = Array("PRIVMSG b :\u{1}ACTION \u{3}04,\u{B}ünï \u{2}\t\u{C}\u{E}\u{1F}\u{FF}x\u{1}".utf8)
         #expect(try !IRCLine(ByteBuffer(bytes: text)).containsNULOrCR)
         for byte in [0, 0x0D] as [UInt8] {
