@@ -202,10 +202,23 @@ package struct IRCLine: Sendable {
         }
     }
 
-    /// Whether the line contains a NUL byte.
-    package var containsNUL: Bool {
-        bytes.withUnsafeReadableBytes { raw in raw.contains(0) }
+    /// Whether the line contains NUL or CR, which no line may. Some programs drop them, and others end the line there.
+    ///
+    /// Reads eight bytes at a time, and looks closer only at those with a byte below 0x0E.
+    package var containsNULOrCR: Bool {
+        bytes.withUnsafeReadableBytes { raw in
+            var position = 0
+            while position + 8 <= raw.count {
+                let word = raw.loadUnaligned(fromByteOffset: position, as: UInt64.self)
+                let low = (word &- 0x0E0E_0E0E_0E0E_0E0E) & ~word & 0x8080_8080_8080_8080
+                if low != 0, raw[position..<(position + 8)].contains(where: Self.isNULOrCR) { return true }
+                position += 8
+            }
+            return raw[position...].contains(where: Self.isNULOrCR)
+        }
     }
+
+    private static func isNULOrCR(_ byte: UInt8) -> Bool { byte == 0 || byte == 0x0D }
 
     /// The line without its tags, as a slice.
     package var withoutTags: ByteBuffer {

@@ -16,6 +16,18 @@ package struct IRCTag: Equatable, Sendable {
 
     /// Whether it is a client-only tag: servers only relay it.
     package var isClientOnly: Bool { key.utf8.first == UInt8(ascii: "+") }
+
+    /// Whether it is a client-only tag whose key has only bytes that the specification allows in one.
+    package var isValidClientOnly: Bool {
+        isClientOnly && key.utf8.count > 1
+            && key.utf8.dropFirst().allSatisfy { byte in
+                switch byte {
+                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true
+                case UInt8(ascii: "-")...UInt8(ascii: "9"): true  // Digits, and `-`, `.`, `/` of vendor and name.
+                default: false
+                }
+            }
+    }
 }
 
 extension IRCLine {
@@ -87,7 +99,7 @@ package enum TagValue {
         return result
     }
 
-    /// The reverse of ``unescape(_:)``.
+    /// The reverse of ``unescape(_:)``. NUL, which has no escape, is dropped.
     package static func escape(_ text: String) -> String {
         var result = ""
         for character in text.unicodeScalars {
@@ -97,6 +109,7 @@ package enum TagValue {
             case "\\": result += "\\\\"
             case "\r": result += "\\r"
             case "\n": result += "\\n"
+            case "\0": break
             default: result.unicodeScalars.append(character)
             }
         }

@@ -80,7 +80,7 @@ private func line(_ text: String) throws -> IRCLine {
             guard let parsed = try? IRCLine(ByteBuffer(bytes: bytes)) else { continue }
             _ = parsed.parameters.map(parsed.string)
             _ = parsed.tagList
-            _ = (parsed.sourceNick, parsed.sourceHost, parsed.withoutTags, parsed.containsNUL)
+            _ = (parsed.sourceNick, parsed.sourceHost, parsed.withoutTags, parsed.containsNULOrCR)
         }
     }
 
@@ -98,7 +98,19 @@ private func line(_ text: String) throws -> IRCLine {
         let parsed = try IRCLine(ByteBuffer(bytes: Array("PRIVMSG b :".utf8) + [0xFF, 0xFE, 0x00, 0x41]))
         let span = try #require(parsed.parameter(1))
         #expect(Array(parsed.slice(span).readableBytesView) == [0xFF, 0xFE, 0x00, 0x41])
-        #expect(parsed.containsNUL)
+        #expect(parsed.containsNULOrCR)
+    }
+
+    @Test func nulAndCRAreFoundAnywhere() throws {
+        let text = Array("PRIVMSG b :\u{1}ACTION \u{3}04,\u{B}ünï \u{2}\t\u{C}\u{E}\u{1F}\u{FF}x\u{1}".utf8)
+        #expect(try !IRCLine(ByteBuffer(bytes: text)).containsNULOrCR)
+        for byte in [0, 0x0D] as [UInt8] {
+            for place in 11...text.count {
+                var altered = text
+                altered.insert(byte, at: place)
+                #expect(try IRCLine(ByteBuffer(bytes: altered)).containsNULOrCR, "\(byte) at \(place)")
+            }
+        }
     }
 
     @Test func verbKeys() throws {

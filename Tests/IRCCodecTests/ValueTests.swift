@@ -9,6 +9,27 @@ import Testing
         }
         #expect(TagValue.unescape("a\\") == "a")
         #expect(TagValue.unescape("\\b") == "b")
+        #expect(TagValue.escape("a\u{0}b") == "ab")
+        let keys = ["+a", "+draft/reply", "+vendor.example/x-1", "+", "a", "+a b", "+a\r", "+a_", "+:b", "+ä"]
+        #expect(keys.map { IRCTag(key: $0, value: "").isValidClientOnly } == keys.indices.map { $0 < 3 })
+    }
+
+    @Test func aTextIsOneLine() {
+        #expect(ByteBuffer(line: "a\r\nb\u{0}c") == ByteBuffer(string: "a  b c\r\n"))
+    }
+
+    @Test func longTextsAreBroken() {
+        let lengths = { (text: [UInt8], room: Int, reserve: Int) in
+            LineBreaker.pieces(text, room: room, reserve: reserve).map(\.count)
+        }
+        // Bytes that continue no character cost no more lines than others.
+        #expect(lengths([UInt8](repeating: 0x80, count: 497), 100, 0) == [100, 100, 100, 100, 97])
+        #expect(lengths([UInt8](repeating: 0x78, count: 250), 100, 10) == [100, 90, 60])
+        #expect(lengths(Array(String(repeating: "\u{1F600}", count: 20).utf8), 31, 0) == [28, 28, 24])
+        let broken = LineBreaker.pieces(Array("abcdef \u{1}\u{1}DCC".utf8), room: 8)
+        #expect(broken == ["abcdef", "DCC"].map { Array($0.utf8) })
+        let action = LineBreaker.pieces(Array("\u{1}ACTION abc def\u{1}".utf8), room: 14)
+        #expect(action == ["\u{1}ACTION abc\u{1}", "\u{1}ACTION def\u{1}"].map { Array($0.utf8) })
     }
 
     @Test func tagsOfALine() throws {

@@ -6,6 +6,7 @@ import DeviceSessions
 import Devices
 import DoubleRatchet
 import Envelope
+import IRCCodec
 import Outbox
 import Protection
 import Reports
@@ -274,8 +275,8 @@ extension IRCParticipants {
 
     /// The stored lines of a text, for a client that was not shown it: without tags, with CR LF between two.
     private func shownLines(of body: Body, after head: [UInt8]) -> [UInt8] {
-        guard body.kind == .lines else { return head + body.text }
-        return Array(body.lines.filter { !$0.text.isEmpty }.map { head + $0.text }.joined(separator: [0x0D, 0x0A]))
+        let texts = body.kind == .lines ? body.lines.map(\.text).filter { !$0.isEmpty } : [body.text]
+        return Array(texts.map { head + LineBreaker.clean($0) }.joined(separator: [0x0D, 0x0A]))
     }
 
     /// How many other messages of a conversation are on their way. One that was overtaken over another connection is

@@ -12,6 +12,11 @@ extension IRCConnectionMachine {
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
         if line.key == .batch || multiline.isOpen, takesMultiline(line, now, out) { return }
+        // A backend that ends lines at CR would read the rest as a command of its own.
+        guard !line.containsNULOrCR || !isGuarded else {
+            environment.tally.add(.badLines)
+            return reply(421, [line.string(line.verbSpan)], "A line must not contain NUL or CR", out)
+        }
         if line.key.isText || line.key == .tagmsg { return message(line, raw, now, out) }
         if answersWhois(line, out) { return }
         guessSoftware(line, now, out)
@@ -75,14 +80,15 @@ extension IRCConnectionMachine {
     // MARK: Bad input
 
     private func malformedClientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
-        guard isProtecting else { return forward(raw, now, out) }
+        guard isGuarded else { return forward(raw, now, out) }
         guard content > 0 else { return }
         environment.tally.add(.badLines)
         reply(421, ["*"], "Unknown command: the line is not IRC", out)
     }
 
     func clientOverlong(_ raw: ByteBuffer, ended: Bool, _ now: Timestamp, _ out: MachineOutput) {
-        guard isProtecting else {
+        // A backend that cuts it off would relay the beginning, also in a protected conversation.
+        guard isGuarded else {
             // The backend handles it, as it would without a gateway.
             out.upstream.writeImmutableBuffer(raw)
             return
@@ -98,10 +104,6 @@ extension IRCConnectionMachine {
     private func guarded(
         _ line: IRCLine, _ raw: ByteBuffer, _ demanded: Policy, _ now: Timestamp, _ out: MachineOutput
     ) {
-        guard !line.containsNUL else {
-            environment.tally.add(.badLines)
-            return reply(421, [line.string(line.verbSpan)], "A line must not contain a NUL byte", out)
-        }
         guard !refuses(line, demanded), let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
         switch route.hosted {
         case .pass, .handled: forward(raw, now, out)

@@ -215,8 +215,9 @@ extension IRCConnectionMachine {
             let text = Notices.gap(opened.gap, from: open.sourceNick)
             entries.append(InboundEntry(line: noticeLine(text, open)))
         }
+        let mark = open.job.mark.map { opened.isVerified ? $0.verified : $0.plain }
         let lines = textLines(
-            tags: open.tags, source: open.source, verb: open.verb, target: open.target, body: opened.body)
+            tags: open.tags, source: open.source, verb: open.verb, target: open.target, body: opened.body, mark: mark)
         entries.append(contentsOf: lines.map { InboundEntry(line: $0) })
         if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
         entries[entries.count - 1].sequence = opened.sequence
@@ -263,7 +264,7 @@ extension IRCConnectionMachine {
     }
 
     func noticeLine(_ text: String, to room: String? = nil) -> ByteBuffer {
-        ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)\r\n")
+        ByteBuffer(line: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)")
     }
 
     // MARK: Plaintext
@@ -360,7 +361,11 @@ extension IRCConnectionMachine {
         if support.caseMapping.fold(target) == nick.map(support.caseMapping.fold) {
             return .one(sender: sender, latch: latch(of: line))
         }
-        guard let room = room(target)?.name else { return .many }
+        guard let room = room(target)?.name else {
+            // Clients show it in the conversation with its sender, whatever target it has.
+            let latch = latch(of: line)
+            return latch > .plaintext ? .one(sender: sender, latch: latch) : .many
+        }
         switch role {
         case .front: return .room(.room(room), sender: sender)
         case .sidecar(let sidecar):
@@ -399,13 +404,17 @@ extension IRCConnectionMachine {
         return before
             + textLines(
                 tags: visibleTags(line), source: line.string(line.source), verb: line.string(line.verbSpan),
-                target: line.text(0) ?? "", body: body)
+                target: line.text(0) ?? "", body: body, mark: mark)
     }
 
     // MARK: Text for people
 
     /// The lines that show a body to the client. Long texts become several lines, so that nothing is cut off.
-    func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
+    ///
+    /// - Parameter mark: the mark of the body; nil if it has none.
+    func textLines(
+        tags: [IRCTag], source: String, verb: String, target: String, body: Body, mark: String? = nil
+    ) -> [ByteBuffer] {
         // A client with its own device understands this tag even if the server has no tags.
         var shown =
             capabilities.clientHas("message-tags") || role.clientDevice != nil
@@ -416,12 +425,12 @@ extension IRCConnectionMachine {
         case .tagsOnly:
             guard capabilities.clientHas("message-tags") else { return [] }
             return [assemble(shown, ":\(source) TAGMSG \(target)", nil)]
-        case .lines: return multilineText(tags: shown, source: source, verb: verb, target: target, body: body)
+        case .lines:
+            return multilineText(tags: shown, source: source, verb: verb, target: target, body: body, mark: mark)
         case .text: break
         }
         let head = ":\(source) \(verb) \(target) :"
-        let room = IRCLimits.lineLength - 2 - head.utf8.count
-        return LineBreaker.pieces(body.text, room: max(room, 64)).map { assemble(shown, head, $0) }
+        return ProtectionMark.pieces(body.text, behind: head.utf8.count, mark).map { assemble(shown, head, $0) }
     }
 
     func assemble(_ tags: [IRCTag], _ head: String, _ text: [UInt8]?) -> ByteBuffer {

@@ -205,6 +205,7 @@ extension IRCConnectionMachine {
             tags.insert(IRCTag(key: "label", value: label), at: 0)
         }
         var body = body
+        var mark: String?
         if case .sidecar(let sidecar) = role {
             // The backend's word for it is worth nothing, but this line was sealed here.
             if settings.marks != .off {
@@ -212,12 +213,14 @@ extension IRCConnectionMachine {
             }
             let isVerified = sidecar.peers[AccountID(text: entry.outbound.request.peer)]?.isVerified == true
             if settings.marks == .text {
-                body.mark(isVerified ? ProtectionMark.device.verified : ProtectionMark.device.plain)
+                mark = isVerified ? ProtectionMark.device.verified : ProtectionMark.device.plain
             }
         }
+        if let mark { body.mark(mark) }
         let verb = echo.string(echo.verbSpan)
         for line in textLines(
-            tags: tags, source: echo.string(echo.source), verb: verb, target: echo.text(0) ?? "", body: body)
+            tags: tags, source: echo.string(echo.source), verb: verb, target: echo.text(0) ?? "", body: body,
+            mark: mark)
         {
             deliver(line, out)
         }
@@ -244,7 +247,7 @@ extension IRCConnectionMachine {
         _ ticket: UInt64, _ requests: [Request], _ lines: [RecoveredLine], _ now: Timestamp, _ out: MachineOutput
     ) {
         guard let shown = outbound.endRecovery(ticket, returned: Set(requests.map(\.id))) else { return }
-        inbound.recovered(lines, at: shown) { rooms.contains($0) }
+        inbound.recovered(lines.map(broken), at: shown) { rooms.contains($0) }
         var ready: [OutboundEntry] = []
         for request in requests {
             let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
@@ -256,6 +259,22 @@ extension IRCConnectionMachine {
         }
         outbound.resolve(ticket, with: ready)
         scheduleWake(now, out)
+    }
+
+    /// The stored lines of a text, broken as those of a text that was opened just now.
+    private func broken(_ recovered: RecoveredLine) -> RecoveredLine {
+        let separator: [UInt8] = [0x0D, 0x0A]
+        let lines = recovered.line.split(separator: separator)
+        guard lines.contains(where: { $0.count > IRCLimits.lineLength - 2 }) else { return recovered }
+        let mark = role.isSidecar && settings.marks == .text ? ProtectionMark.stored(in: lines) : nil
+        var broken = recovered
+        broken.line = Array(
+            lines.flatMap { line in
+                let head = ProtectionMark.head(of: line)
+                let pieces = ProtectionMark.pieces(Array(line[head.endIndex...]), behind: head.count, mark)
+                return pieces.map { head + $0 }
+            }.joined(separator: separator))
+        return broken
     }
 
     /// Moves held requests into the lane if their recipients are back and no operator holds them.

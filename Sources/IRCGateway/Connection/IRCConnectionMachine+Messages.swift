@@ -46,10 +46,6 @@ extension IRCConnectionMachine {
         guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
         if case .front(let device) = role, passesEnvelope(line, raw, device, now, out) { return }
         guard isGuarded else { return unguarded(line, raw, targets, now, out) }
-        guard !line.containsNUL else {
-            environment.tally.add(.badLines)
-            return reply(421, [line.string(line.verbSpan)], "A message must not contain a NUL byte", out)
-        }
         if takesControl(line, out) { return }
         let isTagMessage = line.key == .tagmsg
         let verb = line.string(line.verbSpan).uppercased()

@@ -18,7 +18,7 @@ extension IRCConnectionMachine {
                 return false
             }
             let target = line.text(0).flatMap { $0.isEmpty ? nil : $0 } ?? "*"
-            let isLine = line.key == .privmsg && !line.containsNUL
+            let isLine = line.key == .privmsg && !line.containsNULOrCR
             try multiline.add(
                 isLine ? line.parameter(1).map { Array(line.slice($0).readableBytesView) } : nil,
                 continues: line.tag(MultilineLimits.concatenation) != nil, to: target,
@@ -43,8 +43,9 @@ extension IRCConnectionMachine {
         switch sign {
         case "+" where line.text(1) == MultilineLimits.capability:
             let targets = line.names(2)
+            let isOne = targets.count == 1 && !line.containsNULOrCR
             try multiline.begin(
-                reference, target: targets.count == 1 ? targets[0] : nil, label: line.tag("label"),
+                reference, target: isOne ? targets[0] : nil, label: line.tag("label"),
                 tags: clientTags(line))
         case "-" where multiline.collects(reference):
             guard let message = try multiline.end() else { return true }
@@ -63,12 +64,16 @@ extension IRCConnectionMachine {
     }
 
     /// The client-only tags of a body.
+    ///
+    /// The sender's device has written them: what is not such a tag, or more than a client may send, is dropped.
     func clientTags(of body: Body) -> [IRCTag] {
-        String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
+        guard body.tags.count <= IRCLimits.clientTagsLength else { return [] }
+        return String(decoding: body.tags, as: UTF8.self).split(separator: ";").compactMap { piece in
             let equals = piece.firstIndex(of: "=")
-            return IRCTag(
+            let tag = IRCTag(
                 key: String(equals.map { piece[..<$0] } ?? piece),
                 value: equals.map { TagValue.unescape(piece[piece.index(after: $0)...]) } ?? "")
+            return tag.isValidClientOnly ? tag : nil
         }
     }
 
@@ -77,14 +82,19 @@ extension IRCConnectionMachine {
     /// The lines that show a message of several lines to the client: a batch, or, without the capability, the lines that
     /// are not blank.
     ///
-    /// - Parameter tags: those of the whole message.
-    func multilineText(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
+    /// - Parameters:
+    ///   - tags: those of the whole message.
+    ///   - mark: that of the body; nil if it has none.
+    func multilineText(
+        tags: [IRCTag], source: String, verb: String, target: String, body: Body, mark: String?
+    ) -> [ByteBuffer] {
         let head = ":\(source) \(verb) \(target) :"
-        let room = max(IRCLimits.lineLength - 2 - head.utf8.count, 64)
         guard capabilities.showsMultiline, verb == "PRIVMSG" else {
             // An id names one message, and what is about the whole message is said once.
             let others = tags.filter { !$0.isClientOnly && $0.key != "msgid" && $0.key != "label" }
-            let pieces = body.lines.filter { !$0.text.isEmpty }.flatMap { LineBreaker.pieces($0.text, room: room) }
+            let pieces = body.lines.filter { !$0.text.isEmpty }.flatMap {
+                ProtectionMark.pieces($0.text, behind: head.utf8.count, mark)
+            }
             return pieces.enumerated().map { assemble($0 == 0 ? tags : others, head, $1) }
         }
         let batch = IRCTag(key: "batch", value: multiline.nextReference())
@@ -93,7 +103,7 @@ extension IRCConnectionMachine {
             assemble(tags, ":\(source) BATCH +\(batch.value) \(MultilineLimits.capability) \(target)", nil)
         ]
         for line in body.lines {
-            let pieces = LineBreaker.pieces(line.text, room: room, keepsSpaces: true)
+            let pieces = ProtectionMark.pieces(line.text, behind: head.utf8.count, mark, isJoined: true)
             for (index, piece) in pieces.enumerated() {
                 lines.append(assemble(line.continues || index > 0 ? [batch, continued] : [batch], head, piece))
             }

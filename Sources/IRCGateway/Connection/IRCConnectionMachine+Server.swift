@@ -14,9 +14,8 @@ import Vault
 extension IRCConnectionMachine {
     /// Handles one line of the backend.
     func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
-        guard let line = parse(raw, content) else {
-            if !phase.isSuspended { deliver(raw, out) }
-            return
+        guard let line = parse(raw, content), !line.containsNULOrCR || !isGuarded else {
+            return unreadable(raw, isBlank: content == 0, out)
         }
         if phase.isSuspended { return resumptionLine(line, raw, now, out) }
         guard !imitatesControl(line) else { return environment.tally.add(.badLines) }
@@ -51,6 +50,15 @@ extension IRCConnectionMachine {
         if case .sidecar(let sidecar) = role { noteMembers(line, sidecar, now, out) }
     }
 
+    /// Counts a line that is not IRC, or part of one that is too long.
+    ///
+    /// Where a message could require protection it is dropped: a client that drops CR, or accepts longer lines, would
+    /// read a message of a person in it.
+    func unreadable(_ raw: ByteBuffer, isBlank: Bool = false, _ out: MachineOutput) {
+        if !isBlank { environment.tally.add(.badLines) }
+        if !isGuarded, !phase.isSuspended { deliver(raw, out) }
+    }
+
     // MARK: State
 
     /// Updates the state of this connection from a line.
@@ -75,12 +83,12 @@ extension IRCConnectionMachine {
 
     private func trackSelf(_ line: IRCLine, _ now: Timestamp) {
         guard !line.source.isEmpty else { return }
-        if !line.sourceIsPerson {
-            if !isRegistered, line.key.numeric != nil { capabilities.serverName = line.string(line.source) }
-            return
+        if !line.sourceIsPerson, !isRegistered, line.key.numeric != nil {
+            capabilities.serverName = line.string(line.source)
         }
         guard isSelf(line) else { return }
-        identity.sawSource(length: line.source.count)
+        if line.sourceIsPerson { identity.sawSource(length: line.source.count) }
+        // Clients follow a NICK without user and host too. A gateway in front sends one after an outage.
         if line.key == .nick, let new = line.text(0) {
             renamed(to: new)
             updateRoster(now)
@@ -230,15 +238,17 @@ extension IRCConnectionMachine {
 
     // MARK: Translation
 
-    /// Whether a line is for the client: not if it ends a batch that answers the gateway.
+    /// Whether a line is for the client: not if it ends a batch that answers the gateway, nor if it is of a batch that
+    /// the gateway takes by itself.
     private func isShown(_ line: IRCLine) -> Bool {
+        if line.key == .batch, capabilities.ownsMultiline, multiline.refuses(line) { return false }
         guard line.key == .batch, let reference = line.text(0), reference.hasPrefix("-") else { return true }
         return !outbound.outstanding.endBatch(String(reference.dropFirst()))
     }
 
     /// A line translated to the client's capabilities; nil if the client does not get such lines.
     func translated(_ line: IRCLine, _ raw: ByteBuffer) -> ByteBuffer? {
-        let claims = !line.tags.isEmpty && line.tag(ProtectionMarks.tag) != nil
+        let claims = !line.tags.isEmpty && (multiline.hasForeign || line.tag(ProtectionMarks.tag) != nil)
         guard capabilities.isTranslating || claims else { return raw }
         if line.key == .batch, !capabilities.clientHas("batch") { return nil }
         if line.key == .tagmsg, !capabilities.clientHas("message-tags") { return nil }
@@ -261,7 +271,8 @@ extension IRCConnectionMachine {
         guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
         // The tag for the protection of a message is accepted from a gateway, not from the backend.
         let tags = line.tagList.filter {
-            switch $0.key {
+            if multiline.isForeign($0) { return false }
+            return switch $0.key {
             case ProtectionMarks.tag: role.hasFront && $0.value == Protection.gateway.name
             case "label": !$0.value.hasPrefix(labelPrefix + "-")
             default: true

@@ -161,9 +161,7 @@ package final class IRCConnectionMachine {
         while let piece = lines.upstream.next(&chunk) {
             switch piece {
             case .line(let raw, let content): serverLine(raw, content, now, out)
-            case .overlong(let raw, _):
-                environment.tally.add(.badLines)
-                deliver(raw, out)
+            case .overlong(let raw, _): unreadable(raw, out)
             }
         }
         pump(now, out)
@@ -250,7 +248,8 @@ package final class IRCConnectionMachine {
         if isSurprised, !outlivesBackend, !phase.isClosed { notify(Notices.loginNotRepeatable, out) }
         leaveRooms()
         phase.close()
-        if let rest = lines.upstream.takePartial(), policy.takesPart { deliver(rest, out) }
+        // Where messages are protected it is dropped: it was not read, and the next line of the gateway would complete it.
+        if let rest = lines.upstream.takePartial(), policy.takesPart, !isGuarded { deliver(rest, out) }
         // The backend has released this nick, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
         giveBack(out)
@@ -368,8 +367,9 @@ package final class IRCConnectionMachine {
         }
     }
 
+    /// Sends a line of the gateway to the client. Texts of others in it cannot end it.
     package func deliver(_ line: String, _ out: MachineOutput) {
-        deliver(ByteBuffer(string: line + "\r\n"), out)
+        deliver(ByteBuffer(line: line), out)
     }
 
     func flushInbound(_ now: Timestamp, _ out: MachineOutput) {

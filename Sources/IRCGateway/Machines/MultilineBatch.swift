@@ -6,6 +6,7 @@
 
 import Devices
 import Envelope
+import IRCCodec
 import RequestQueue
 import Vault
 
@@ -77,8 +78,13 @@ struct MultilineBatch {
         var hasFailed = false
     }
 
+    /// Ours: batches of the backend that are remembered. A line of another one has a tag that means nothing.
+    private static let foreignLimit = 64
+
     private var open: Open?
     private var shown = 0
+    /// Batches of several lines that the backend has opened, although it was not asked for them.
+    private var foreign: Set<String> = []
 
     /// Whether a batch is open; then lines with its reference belong to it.
     var isOpen: Bool { open != nil }
@@ -140,6 +146,35 @@ struct MultilineBatch {
     mutating func nextReference() -> String {
         shown &+= 1
         return "pawl-\(shown)"
+    }
+
+    // MARK: Batches of the backend
+
+    /// Whether a BATCH line of the backend begins or ends a message of several lines.
+    ///
+    /// The gateway takes the capability by itself, so no honest backend sends one. Its lines would be shown as one text,
+    /// although each was read by itself.
+    mutating func refuses(_ line: IRCLine) -> Bool {
+        guard let word = line.text(0), let sign = word.first else { return false }
+        let reference = String(word.dropFirst())
+        guard sign == "+", line.text(1) == MultilineLimits.capability else {
+            return sign == "-" && foreign.remove(reference) != nil
+        }
+        if foreign.count < Self.foreignLimit { foreign.insert(reference) }
+        return true
+    }
+
+    /// Whether there are such messages.
+    var hasForeign: Bool { !foreign.isEmpty }
+
+    /// Whether a tag makes its line a part of such a message.
+    func isForeign(_ tag: IRCTag) -> Bool {
+        guard !foreign.isEmpty else { return false }
+        switch tag.key {
+        case "batch": return foreign.contains(tag.value)
+        case MultilineLimits.concatenation: return true
+        default: return false
+        }
     }
 
     private mutating func fail(_ failure: Failure) -> Refusal {

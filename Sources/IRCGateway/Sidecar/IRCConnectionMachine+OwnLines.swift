@@ -25,13 +25,14 @@ extension IRCConnectionMachine {
         let isNick =
             !nick.isEmpty && room(nick) == nil && nick.utf8.allSatisfy { $0 > 0x20 && !"!@,:".utf8.contains($0) }
         guard role.isSidecar, isNick, support.caseMapping.fold(nick) != foldedNick else { return noticeLine(text) }
-        return ByteBuffer(string: ":\(nick)!pawl@localhost NOTICE \(self.nick ?? "*") :*** \(text)\r\n")
+        return ByteBuffer(line: ":\(nick)!pawl@localhost NOTICE \(self.nick ?? "*") :*** \(text)")
     }
 
     /// Whether a text of the backend would be taken for a mark or a notice of the sidecar.
     func imitatesSidecar(_ line: IRCLine, _ text: [UInt8]) -> Bool {
         ProtectionMark.isImitated(by: text)
-            || line.key == .notice && text.drop { $0 <= 0x20 }.starts(with: "***".utf8)
+            || line.key == .notice
+                && TextBeginning.all(of: text[...]).contains { $0.starts(with: "***".utf8) }
     }
 
     /// Refuses a message of the client.
