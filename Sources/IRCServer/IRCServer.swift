@@ -133,7 +133,7 @@ package final class IRCServer: ChatServer {
         for listener in listeners { try? await listener.close() }
     }
 
-    /// Ours: how long paced messages are still sent when the gateway is stopped. The service file allows 30 s for
+    /// Ours: how long paced messages are still sent when the gateway is stopped. The service file allows 60 s for
     /// everything.
     private static let stopPatience: Duration = .seconds(20)
     /// Ours: how long backends may then take to deliver their last messages.
