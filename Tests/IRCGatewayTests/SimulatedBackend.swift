@@ -34,6 +34,8 @@ final class SimulatedBackend {
     /// Nobody is there.
     var isDown = false
     var refusesLogins = false
+    /// The numeric with which it refuses every JOIN.
+    var joinRefusal: Int?
     /// Answers nothing while set.
     var isStalled = false
     private var stalled: [(Int, String)] = []
@@ -166,6 +168,9 @@ final class SimulatedBackend {
     }
 
     func join(_ id: Int, _ room: String) {
+        if let joinRefusal {
+            return send(id, ":srv \(joinRefusal) \(people[id]?.nick ?? "*") \(room) :Cannot join channel")
+        }
         guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
         for member in rooms[room.lowercased(), default: []].sorted() {
             send(member, joinTags + ":\(source(id)) JOIN \(room)")

@@ -63,7 +63,8 @@ struct Restoration {
         case 366:
             remove(room)
             return .hidden
-        case 403, 405, 471, 473, 474, 475, 476, 477, 489:
+        // Servers refuse a JOIN with many numerics, for example 480 or 609 if too many join at once.
+        case 400...599, 609:
             remove(room)
             return .refused(room: room)
         default: return .unrelated
