@@ -81,6 +81,7 @@ final class SimulatedBackend {
         case "WHOIS": whois(id, line.text(0) ?? "")
         case "PRIVMSG", "NOTICE", "TAGMSG": message(id, verb, line)
         case "JOIN": for room in (line.text(0) ?? "").split(separator: ",") { join(id, String(room)) }
+        case "NAMES": names(id, line.text(0) ?? "")
         case "PART": for room in (line.text(0) ?? "").split(separator: ",") { part(id, String(room)) }
         case "KICK":
             let nick = (line.text(1) ?? "").lowercased()
@@ -175,10 +176,14 @@ final class SimulatedBackend {
         for member in rooms[room.lowercased(), default: []].sorted() {
             send(member, joinTags + ":\(source(id)) JOIN \(room)")
         }
+        if people[id]?.caps.contains(where: { $0.hasSuffix("no-implicit-names") }) != true { names(id, room) }
+        for line in linesOnJoin(id, room) { send(id, line) }
+    }
+
+    private func names(_ id: Int, _ room: String) {
         let names = rooms[room.lowercased(), default: []].sorted().compactMap { people[$0]?.nick }
         send(id, ":srv 353 \(people[id]?.nick ?? "*") = \(room) :@" + names.joined(separator: " +"))
         send(id, ":srv 366 \(people[id]?.nick ?? "*") \(room) :End of /NAMES list.")
-        for line in linesOnJoin(id, room) { send(id, line) }
     }
 
     /// Puts somebody out of a room without a word.

@@ -178,6 +178,11 @@ extension IRCConnectionMachine {
             }
             outbound.charge(64, now: now.monotonic)
             out.upstream.writeString("JOIN \(room)\(registration.keys[room].map { " " + $0 } ?? "")\r\n")
+            if CapabilityNegotiation.noImplicitNames.contains(where: capabilities.has) {
+                // The end of the names ends the restoration of the room.
+                outbound.charge(64, now: now.monotonic)
+                out.upstream.writeString("NAMES \(room)\r\n")
+            }
         }
         if let ticket = ended.ticket { askForWaiting(at: ticket, out) }
         awaitFront(now, out)
