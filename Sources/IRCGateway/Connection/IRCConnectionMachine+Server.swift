@@ -32,6 +32,7 @@ extension IRCConnectionMachine {
         case .pawl where capabilities.has(PawlCapability.name):
             if case .sidecar(let sidecar) = role { return frontLine(line, sidecar, now, out) }
         case .pong where pong(line, out): return
+        case .ping where answersPing(line, now, out): return
         case .batch: trackHistory(line, out)
         default: break
         }
