@@ -202,6 +202,16 @@ import Testing
         #expect(requests.endBatch("abc") && !requests.endBatch("abc"))
     }
 
+    /// A backend that ends no batch fills no memory.
+    @Test mutating func openBatchesAreLimited() {
+        for number in 0...OutstandingRequests.batchLimit { requests.beginBatch("\(number)", of: 1) }
+        let last = "\(OutstandingRequests.batchLimit)"
+        #expect(requests.request(ofBatch: "0") == 1 && requests.request(ofBatch: last) == nil)
+        let isEnded = requests.endBatch("0")
+        requests.beginBatch(last, of: 1)
+        #expect(isEnded && requests.request(ofBatch: last) == 1)
+    }
+
     @Test mutating func theLastPingIsAwaitedAtAStop() {
         requests.askForLastPong()
         #expect(!requests.isSettled && requests.isEmpty)
