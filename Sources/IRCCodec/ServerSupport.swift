@@ -3,6 +3,8 @@
 /// The ISUPPORT values of a server, with the defaults of RFC 1459 for missing tokens.
 package struct ServerSupport: Equatable, Sendable {
     package var caseMapping = CaseMapping.rfc1459
+    /// Whether the server has named its case mapping, and it is known.
+    package private(set) var namesCaseMapping = false
     /// The first characters of room names.
     package var channelTypes = Array("#&+!".utf8)
     /// Prefixes of a room's name that address only members with that status.
@@ -22,7 +24,9 @@ package struct ServerSupport: Equatable, Sendable {
             let pieces = token.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let value = pieces.count > 1 ? String(pieces[1]) : ""
             switch pieces[0].uppercased() {
-            case "CASEMAPPING": caseMapping = CaseMapping(rawValue: value.lowercased()) ?? caseMapping
+            case "CASEMAPPING":
+                guard let named = CaseMapping(rawValue: value.lowercased()) else { continue }
+                (caseMapping, namesCaseMapping) = (named, true)
             case "CHANTYPES": channelTypes = Array(value.utf8)
             case "STATUSMSG": statusPrefixes = Array(value.utf8)
             case "NICKLEN", "MAXNICKLEN":

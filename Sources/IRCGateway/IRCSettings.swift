@@ -88,6 +88,8 @@ package final class IRCEnvironment: Sendable {
     package let tally: Tally
     package let role: IRCRole
     private let current: Mutex<IRCSettings>
+    /// Folds fewest names together, so that no two people are one before the first 005.
+    private let expectedCaseMapping = Mutex(CaseMapping.ascii)
 
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
@@ -106,6 +108,12 @@ package final class IRCEnvironment: Sendable {
 
     /// The current settings. Connections read them again when the version of the policies changes.
     package var settings: IRCSettings { current.withLock { $0 } }
+
+    /// How the backend is expected to compare names, from the last connection that was sent 005.
+    var caseMapping: CaseMapping {
+        get { expectedCaseMapping.withLock { $0 } }
+        set { expectedCaseMapping.withLock { $0 = newValue } }
+    }
 
     package func replace(_ settings: IRCSettings) {
         current.withLock { $0 = settings }

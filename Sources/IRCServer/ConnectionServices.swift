@@ -26,6 +26,9 @@ package struct ConnectionServices: Sendable {
     /// long again for the handshake of a WebSocket. A server's own bound for a registration begins when the gateway
     /// connects to it, which is after that.
     package var patience: TimeAmount = .seconds(60)
+    /// Ours: how long a backend that was reached again after an outage may take to register a client. Then another
+    /// attempt begins. Longer than servers take to look up a client's host and identity.
+    package var registrationPatience: TimeAmount = .seconds(60)
 
     package init(
         environment: IRCEnvironment, submit: @escaping @Sendable ([IRCJob]) -> Void,

@@ -15,6 +15,7 @@ struct Reconnection {
 
     package var attempts = 0
     var begunAt: Int64?
+    /// The next attempt, or the end of the current one.
     package var scheduled: Scheduled<Void>?
 
     /// The pause before the next attempt: doubled each time, and randomised so that clients do not reconnect together.
@@ -54,5 +55,14 @@ extension IRCConnection {
             self.connectUpstream()
         }
         return true
+    }
+
+    /// Limits an attempt to reconnect, for a backend that accepts the connection and does not register the client.
+    func boundReconnection(_ channel: any Channel) {
+        let limit = services.registrationPatience
+        reconnection.scheduled = eventLoop.assumeIsolated().scheduleTask(in: limit) {
+            guard !self.isFinished, self.upstream === channel, self.machine.isSuspended else { return }
+            self.upstreamFailed(ChannelError.connectTimeout(limit))
+        }
     }
 }

@@ -146,6 +146,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         upstream = channel
         hasReceivedFromUpstream = false
         if services.upstream().tls != nil { boundHandshake() }
+        if machine.isSuspended { boundReconnection(channel) }
         let addresses = clientAddresses
         if let version = services.upstream().proxyProtocol {
             channel.write(ProxyProtocol.header(version, addresses, security: security), promise: nil)
@@ -197,7 +198,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         if !hasReceivedFromUpstream, channel === upstream { upstreamFailed(error) }
     }
 
-    private func upstreamFailed(_ error: any Error) {
+    func upstreamFailed(_ error: any Error) {
         services.environment.tally.add(.upstreamFailures)
         let options = services.upstream()
         let fault = upstream.flatMap {
@@ -363,6 +364,8 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         run()
         flush()
         readDownstream()
+        // Lines for the client may have waited for what has now expired.
+        readUpstream()
         endIfDone()
     }
 

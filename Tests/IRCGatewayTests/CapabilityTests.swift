@@ -73,6 +73,33 @@ import Testing
         #expect(client.read.last == ":pawl CAP * NAK :pawl/e2ee sasl")
     }
 
+    /// A sidecar needs the list of names: it withholds messages of people who are not in it.
+    @Test(arguments: ["no-implicit-names", "draft/no-implicit-names"])
+    func aSidecarAlwaysGetsTheNamesInARoom(_ name: String) throws {
+        let world = try World(.opportunistic, offers: [name, "multi-prefix"], sidecar: true)
+        let client = world.open()
+        world.send(client, "CAP LS 302")
+        let list = try #require(client.read.last)
+        #expect(list.contains("multi-prefix") && !list.contains("implicit-names"))
+        world.send(client, "CAP REQ :\(name)")
+        #expect(client.read.last?.contains(" NAK :\(name)") == true)
+        #expect(!world.canary.contains("implicit-names"))
+    }
+
+    /// The gateway asks for the names of a room that it has joined again, because the server does not send them.
+    @Test(arguments: ["no-implicit-names", "draft/no-implicit-names"])
+    func aRoomIsRestoredWithoutImplicitNames(_ name: String) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern + [name])
+        let alice = world.connect("alice", lines: ["CAP LS 302", "CAP REQ :\(name)", "CAP END"])
+        world.send(alice, "JOIN #room")
+        world.backendDies()
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(!alice.read.contains { $0.contains(" 353 ") || $0.contains(" 366 ") })
+        world.send(alice, "NAMES #room")
+        #expect(alice.read.contains { $0.contains(" 353 ") } && alice.read.last?.contains(" 366 ") == true)
+    }
+
     @Test func mixedRequestsAreAllOrNothing() throws {
         let world = try World(.observe, offers: SimulatedBackend.modern)
         let client = world.open()

@@ -61,6 +61,37 @@ import Vault
         #expect(world.environment.tally[.openStore] == 0)
     }
 
+    /// Backends disconnect a client whose PONG is late, and the PING would wait behind the envelope.
+    @Test func aPINGIsAnsweredWhileAnOpeningIsTriedAgain() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let people = ["alice", "bob"].map { world.connect($0, account: $0) }
+        world.failsNextOpen = true
+        world.send(people[0], "PRIVMSG bob :one")
+        #expect(!world.failsNextOpen && people[1].texts.isEmpty)
+        world.backend.send(people[1].id, "PING :still there")
+        world.settle()
+        #expect(world.backend.seen.last == "PONG :still there")
+        world.advance(seconds: 1)
+        #expect(people[1].texts == ["one"] && !people[1].read.contains { $0.hasPrefix("PING") })
+        world.backend.send(people[1].id, "PING :again")
+        world.settle()
+        #expect(people[1].read.last == "PING :again", "the client answers")
+    }
+
+    /// A later message that is opened before one that is tried again would look like a gap.
+    @Test func aSidecarOpensMessagesInOrder() throws {
+        let (alice, bob) = try World.sidecars()
+        let (writer, reader) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(writer, "PRIVMSG bob :hello")
+        alice.send(writer, "PRIVMSG bob :zero")
+        bob.failsNextOpen = true
+        for text in ["one", "two"] { alice.send(writer, "PRIVMSG bob :\(text)") }
+        #expect(!bob.failsNextOpen && reader.texts == ["hello", "[e2e] zero"])
+        bob.advance(seconds: 1)
+        #expect(reader.texts == ["hello", "[e2e] zero", "[e2e] one", "[e2e] two"])
+        #expect(!reader.read.contains { $0.contains(Notices.gap(1, from: "alice")) })
+    }
+
     /// The latch of messages that the gateway has sealed stays when a rise to end-to-end is not stored.
     @Test func aRiseThatIsNotStoredLeavesTheLatchBeforeIt() throws {
         let store = InMemoryStore()

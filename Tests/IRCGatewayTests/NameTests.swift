@@ -31,6 +31,18 @@ import Vault
         #expect(ids.count == names.count * (names.count + 1) / 2)
     }
 
+    /// RFC 1459 takes these nicks for one, the server does not, and announces that after 001 only.
+    @Test func nicksAreNotFoldedTogetherBefore005() throws {
+        let world = try World(.hosted)
+        let bob = world.connect("bob|away")
+        let other = world.connect("bob\\away")
+        let alice = world.connect("alice")
+        world.send(alice, "PRIVMSG bob|away :for the first")
+        world.send(alice, "PRIVMSG bob\\away :for the second")
+        #expect(bob.texts == ["for the first"] && other.texts == ["for the second"])
+        #expect(world.environment.roster.count == 3)
+    }
+
     @Test func twoRoomsHaveTheirOwnMembers() {
         #expect(one == other)
         let rooms = RoomTable()

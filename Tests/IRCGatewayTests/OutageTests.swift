@@ -218,6 +218,20 @@ import Testing
         #expect(!world.canary.contains("for the first"))
     }
 
+    /// After an outage everybody joins at once, which servers bound.
+    @Test(arguments: [407, 435, 437, 470, 471, 479, 480, 500, 520, 609])
+    func aRoomThatIsRefusedIsLeft(_ numeric: Int) throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        world.send(alice, "JOIN #room")
+        world.backendDies()
+        world.backend.joinRefusal = numeric
+        world.backendReturns()
+        #expect(alice.read.contains { $0.contains(" KICK #room alice ") })
+        #expect(!alice.machine.isMember(of: "#room"))
+        #expect(!alice.machine.isAwaited(.room("#room"), world.now))
+    }
+
     @Test func aBackendThatDiesAgainAndAgain() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let people = ["p0", "p1", "p2"].map { login(world, $0) }

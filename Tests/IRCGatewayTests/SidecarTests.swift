@@ -134,6 +134,21 @@ import Vault
         #expect(!bob.canary.contains("secret answer"))
     }
 
+    /// The second one is written after the time in which keys are waited for, while the first one waits.
+    @Test func nothingOvertakesAMessageThatWaitsForKeys() {
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.backend.delayed[second.id] = []
+        bob.send(second, "PRIVMSG alice :hello")
+        alice.advance(seconds: 19)
+        alice.send(first, "PRIVMSG bob :one")
+        alice.advance(seconds: 2)
+        alice.send(first, "PRIVMSG bob :two")
+        #expect(!alice.canary.contains("PRIVMSG bob"))
+        alice.advance(seconds: 20)
+        let sent = alice.backend.seen.filter { $0.contains("PRIVMSG bob") }
+        #expect(sent.count == 2 && sent.first?.contains(":one") == true && sent.last?.contains(":two") == true)
+    }
+
     /// Each message before the other end has answered would carry the beginning of the session once more.
     @Test(arguments: [true, false]) func textsWaitForTheAnswerToTheBeginning(_ comes: Bool) {
         let (first, second) = (alice.connect("alice"), bob.connect("bob"))

@@ -34,6 +34,8 @@ final class SimulatedBackend {
     /// Nobody is there.
     var isDown = false
     var refusesLogins = false
+    /// The numeric with which it refuses every JOIN.
+    var joinRefusal: Int?
     /// Answers nothing while set.
     var isStalled = false
     private var stalled: [(Int, String)] = []
@@ -79,6 +81,7 @@ final class SimulatedBackend {
         case "WHOIS": whois(id, line.text(0) ?? "")
         case "PRIVMSG", "NOTICE", "TAGMSG": message(id, verb, line)
         case "JOIN": for room in (line.text(0) ?? "").split(separator: ",") { join(id, String(room)) }
+        case "NAMES": names(id, line.text(0) ?? "")
         case "PART": for room in (line.text(0) ?? "").split(separator: ",") { part(id, String(room)) }
         case "KICK":
             let nick = (line.text(1) ?? "").lowercased()
@@ -166,14 +169,21 @@ final class SimulatedBackend {
     }
 
     func join(_ id: Int, _ room: String) {
+        if let joinRefusal {
+            return send(id, ":srv \(joinRefusal) \(people[id]?.nick ?? "*") \(room) :Cannot join channel")
+        }
         guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
         for member in rooms[room.lowercased(), default: []].sorted() {
             send(member, joinTags + ":\(source(id)) JOIN \(room)")
         }
+        if people[id]?.caps.contains(where: { $0.hasSuffix("no-implicit-names") }) != true { names(id, room) }
+        for line in linesOnJoin(id, room) { send(id, line) }
+    }
+
+    private func names(_ id: Int, _ room: String) {
         let names = rooms[room.lowercased(), default: []].sorted().compactMap { people[$0]?.nick }
         send(id, ":srv 353 \(people[id]?.nick ?? "*") = \(room) :@" + names.joined(separator: " +"))
         send(id, ":srv 366 \(people[id]?.nick ?? "*") \(room) :End of /NAMES list.")
-        for line in linesOnJoin(id, room) { send(id, line) }
     }
 
     /// Puts somebody out of a room without a word.

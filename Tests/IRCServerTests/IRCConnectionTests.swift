@@ -17,12 +17,15 @@ import Testing
 @Suite(.blocking) struct IRCConnectionTests {
     private static let line = ByteBuffer(string: "PING :" + String(repeating: "x", count: 480) + "\r\n")
 
-    private static func services(backend: Int) -> ConnectionServices {
+    private static func services(
+        backend: Int, _ policy: Policy = .observe, heldLines: Int = 512, exemptions: [Exemption] = []
+    ) -> ConnectionServices {
+        var settings = IRCSettings(
+            network: "lab", heldLines: heldLines, pendingRequests: 256, outagePatience: 900_000, asksForVersion: false,
+            marks: .text)
+        settings.exemptions = exemptions
         let environment = IRCEnvironment(
-            settings: IRCSettings(
-                network: "lab", heldLines: 512, pendingRequests: 256, outagePatience: 900_000, asksForVersion: false,
-                marks: .text),
-            policies: PolicyTable(PolicySnapshot(everyone: .observe)), role: .front(DirectoryCache()))
+            settings: settings, policies: PolicyTable(PolicySnapshot(everyone: policy)), role: .front(DirectoryCache()))
         return ConnectionServices(
             environment: environment, submit: { _ in }, register: { _, _ in }, unregister: { _ in },
             markDelivered: { _ in }, clock: { Timestamp(monotonic: 1, wall: 1) },
@@ -188,6 +191,99 @@ import Testing
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             received.withLock { $0 += String(buffer: unwrapInboundIn(data)) }
         }
+    }
+
+    /// A side that answers what it reads.
+    private final class Script: ChannelInboundHandler, Sendable {
+        typealias InboundIn = ByteBuffer
+        private let answer: @Sendable (String) -> String
+
+        init(_ answer: @escaping @Sendable (String) -> String) { self.answer = answer }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            let text = answer(String(buffer: unwrapInboundIn(data)))
+            if !text.isEmpty { context.channel.writeAndFlush(ByteBuffer(string: text), promise: nil) }
+        }
+    }
+
+    private final class Accepted: Sendable { let channels = Mutex<[any Channel]>([]) }
+
+    /// After an outage a backend, or a balancer in front of it, accepts connections and sends nothing.
+    @Test func aBackendThatIsSilentAfterAnOutageIsTriedAgain() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let accepted = Accepted()
+        let backend = try await ServerBootstrap(group: group)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let number = accepted.channels.withLock { channels in
+                        channels.append(channel)
+                        return channels.count
+                    }
+                    let script = Script { number == 1 && $0.hasPrefix("CAP LS") ? ":srv 001 alice :Welcome\r\n" : "" }
+                    try channel.pipeline.syncOperations.addHandler(script)
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        var services = Self.services(backend: backend.localAddress?.port ?? 0, .hosted)
+        services.registrationPatience = .milliseconds(50)
+        let server = IRCServer(services: services, group: group, connectionIDs: { 1 })
+        let address = try await server.start()[0]
+        let reader = Reader()
+        let client = try await ClientBootstrap(group: group)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(reader) }
+            }
+            .connect(to: address).get()
+        try await eventuallyAsync("the client is registered") { reader.received.withLock { $0.contains(" 001 ") } }
+        try await accepted.channels.withLock { $0[0] }.close().get()
+        // The second one is silent.
+        try await eventuallyAsync("the backend is tried again") { accepted.channels.withLock { $0.count > 2 } }
+        #expect(client.isActive)
+        try? await client.close()
+        try? await backend.close()
+        try await group.shutdownGracefully()
+    }
+
+    /// So many lines wait for WHOIS that the backend is not read, and it does not answer WHOIS.
+    @Test func aBackendIsReadAgainWhenTheWaitForWHOISEnds() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let backend = try await ServerBootstrap(group: group)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let script = Script { text in
+                        if text.contains("WHOIS") { return ":srv 372 alice :later\r\n" }
+                        guard text.hasPrefix("CAP LS") else { return "" }
+                        let notices = (0..<8).map { ":NickServ!s@services.test NOTICE alice :\($0)\r\n" }
+                        return ":srv 001 alice :Welcome\r\n" + notices.joined()
+                    }
+                    try channel.pipeline.syncOperations.addHandler(script)
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        var services = Self.services(
+            backend: backend.localAddress?.port ?? 0, .hosted, heldLines: 4,
+            exemptions: [Exemption(nick: "*Serv", proof: .server("services.*"))])
+        // Each look at the clock is later than the answer to WHOIS may be.
+        let looks = Delivered()
+        services.clock = {
+            let count = looks.numbers.withLock { numbers in
+                numbers.append(0)
+                return Int64(numbers.count)
+            }
+            return Timestamp(monotonic: count * 11_000_000_000, wall: count * 11_000)
+        }
+        let server = IRCServer(services: services, group: group, connectionIDs: { 1 })
+        let address = try await server.start()[0]
+        let reader = Reader()
+        let client = try await ClientBootstrap(group: group)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(reader) }
+            }
+            .connect(to: address).get()
+        try await eventuallyAsync("the backend is read again") { reader.received.withLock { $0.contains("later") } }
+        try? await client.close()
+        try? await backend.close()
+        try await group.shutdownGracefully()
     }
 
     /// A gateway that may not act is stopped all the same; its clients get nothing more.

@@ -70,6 +70,12 @@ extension IRCConnectionMachine {
         }
     }
 
+    /// The backend compares names in another way than was expected.
+    func caseMappingChanged(_ now: Timestamp) {
+        environment.caseMapping = support.caseMapping
+        if isRegistered { updateRoster(now) }
+    }
+
     func updateRoster(_ now: Timestamp) {
         guard let nick, !phase.isClosed else { return }
         let entry = RosterEntry(

@@ -180,7 +180,7 @@ extension IRCConnectionMachine {
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
             sourceNick: line.string(line.sourceNick), verb: verb, target: target,
             raws: role.clientDevice == nil ? [] : raws, job: job)
-        inbound.beginOpening(open, at: ticket)
+        guard inbound.beginOpening(open, at: ticket, now: now.monotonic) else { return scheduleWake(now, out) }
         out.jobs.append(.open(job))
     }
 

@@ -93,6 +93,17 @@ extension IRCConnectionMachine {
         return true
     }
 
+    /// Answers a PING of the backend that would wait behind lines for the client; returns whether it is answered.
+    ///
+    /// They may wait for the store for longer than the backend waits for PONG, which ngIRCd does for 20 seconds.
+    func answersPing(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) -> Bool {
+        guard !inbound.isEmpty else { return false }
+        let answer = "PONG :\(line.text(0) ?? "")\r\n"
+        outbound.charge(answer.utf8.count, now: now.monotonic)
+        out.upstream.writeString(answer)
+        return true
+    }
+
     // MARK: Registering again
 
     /// Handles a line of the backend before it has registered this connection again. The client sees none of them.
@@ -178,6 +189,11 @@ extension IRCConnectionMachine {
             }
             outbound.charge(64, now: now.monotonic)
             out.upstream.writeString("JOIN \(room)\(registration.keys[room].map { " " + $0 } ?? "")\r\n")
+            if CapabilityNegotiation.noImplicitNames.contains(where: capabilities.has) {
+                // The end of the names ends the restoration of the room.
+                outbound.charge(64, now: now.monotonic)
+                out.upstream.writeString("NAMES \(room)\r\n")
+            }
         }
         if let ticket = ended.ticket { askForWaiting(at: ticket, out) }
         awaitFront(now, out)

@@ -31,6 +31,7 @@ extension IRCConnectionMachine {
         case .pawl where capabilities.has(PawlCapability.name):
             if case .sidecar(let sidecar) = role { return frontLine(line, sidecar, now, out) }
         case .pong where pong(line, out): return
+        case .ping where answersPing(line, now, out): return
         case .batch: trackHistory(line, out)
         default: break
         }
@@ -67,10 +68,10 @@ extension IRCConnectionMachine {
         case 1:
             if !line.source.isEmpty { capabilities.serverName = line.string(line.source) }
             registered(as: line.text(0) ?? "*", now, out)
-        case 5:
+        case 5, 376, 422:
             let foldsOtherwise = identity.absorb(line)
             rooms.supportChanged()
-            if foldsOtherwise, isRegistered { updateRoster(now) }
+            if foldsOtherwise { caseMappingChanged(now) }
         case 900: if let name = line.text(2) { loggedIn(name, now, out) }
         case 901: loggedOut(now, out)
         case 903: registration.ended(accepted: true)

@@ -46,7 +46,8 @@ package final class IRCConnectionMachine {
         self.environment = environment
         self.mayStartTLS = mayStartTLS
         role = ConnectionRole(environment.role, environment.latches)
-        identity = ConnectionIdentity(id: id, account: role.firstAccount(of: id))
+        identity = ConnectionIdentity(
+            id: id, account: role.firstAccount(of: id), caseMapping: environment.caseMapping)
         effective = EffectivePolicy(environment)
         outbound = OutboundLane(effective.settings.flood)
         capabilities.visibility = visibility

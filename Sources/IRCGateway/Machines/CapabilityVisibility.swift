@@ -25,7 +25,12 @@ extension CapabilityNegotiation {
         "draft/no-implicit-names", "account-registration", "draft/account-registration", "utf8only",
     ]
 
+    /// Names of the capability with which a server sends no list of names after a JOIN.
+    static let noImplicitNames: Set<String> = ["no-implicit-names", "draft/no-implicit-names"]
+
     package func isVisible(_ name: String) -> Bool {
+        // A sidecar knows the members of a room from that list, and withholds messages of others.
+        if isCapable, Self.noImplicitNames.contains(name) { return false }
         if name == "tls" { return !visibility.hidesStartTLS }
         if name == "sts" { return visibility.stsPort != nil }
         return !visibility.onlyTranslatable || Self.translatable.contains(name)

@@ -26,7 +26,7 @@ struct ConnectionIdentity {
     /// Earlier accounts of this connection, the oldest first. Envelopes for them may still arrive.
     private var previous: [AccountID] = []
     private var logouts = 0
-    /// What the server has announced in RPL_ISUPPORT.
+    /// What the server has announced in RPL_ISUPPORT, and its expected case mapping before that.
     private(set) var support = ServerSupport()
     /// The longest source of this connection in a line of the backend, in bytes.
     private var sourceLength = 0
@@ -35,8 +35,13 @@ struct ConnectionIdentity {
     /// Whether the software is from a reply to CTCP VERSION.
     private var hasAnsweredVersion = false
 
-    /// - Parameter account: the account before a login.
-    init(id: ConnectionID, account: AccountID) { (self.id, self.account) = (id, account) }
+    /// - Parameters:
+    ///   - account: the account before a login.
+    ///   - caseMapping: how the server is expected to compare names, until it announces that.
+    init(id: ConnectionID, account: AccountID, caseMapping: CaseMapping = .rfc1459) {
+        (self.id, self.account) = (id, account)
+        support.caseMapping = caseMapping
+    }
 
     // MARK: Names
 
@@ -74,16 +79,19 @@ struct ConnectionIdentity {
     /// The backend has sent a line of this connection, with a source of so many bytes.
     mutating func sawSource(length: Int) { sourceLength = max(sourceLength, length) }
 
-    /// Updates what the server announces from RPL_ISUPPORT.
+    /// Updates what the server announces from RPL_ISUPPORT, or at the end of its welcome (376 or 422).
     ///
     /// - Returns: whether names are compared in another way from now on.
     mutating func absorb(_ line: IRCLine) -> Bool {
         let before = support.caseMapping
-        support.absorb(line)
+        if line.key.numeric == 5 { support.absorb(line) } else { support.caseMapping = accountMapping }
         return support.caseMapping != before
     }
 
     // MARK: Accounts
+
+    /// The mapping of account names. It does not depend on what is expected, because devices are stored under them.
+    private var accountMapping: CaseMapping { support.namesCaseMapping ? support.caseMapping : .rfc1459 }
 
     /// All accounts whose envelopes this connection can open, the current one first.
     var accounts: [AccountID] { [account] + previous.reversed() }
@@ -93,7 +101,7 @@ struct ConnectionIdentity {
     /// - Parameter isRegistered: whether messages can have been sent to the earlier account.
     /// - Returns: nil if the account is the same.
     mutating func loggedIn(_ name: String, isRegistered: Bool) -> AccountChange? {
-        change(to: .services(support.caseMapping.fold(name)), isRegistered)
+        change(to: .services(accountMapping.fold(name)), isRegistered)
     }
 
     /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.

@@ -5,7 +5,8 @@
 // messages of a room in one order. Lines of a room from before a restart wait until the client is in that room again.
 //
 // An opening that the store does not take, because its database is away or its disk is full, is tried again: the backend
-// sends a message once, so it would be lost to its reader. The lines behind it wait.
+// sends a message once, so it would be lost to its reader. The lines behind it wait, and later openings are sent to the
+// vault behind it: a message that is opened before an earlier one looks like a gap.
 
 import DequeModule
 import IRCCodec
@@ -17,15 +18,16 @@ struct InboundLane {
 
     /// Ours: between two tries of an opening, in nanoseconds.
     static let retryPause: Int64 = 500_000_000
-    /// Ours: how long an opening is tried again, in nanoseconds: shorter than usual ping timeouts of backends, whose PING
-    /// waits behind it.
+    /// Ours: how long an opening is tried again, in nanoseconds.
     static let retryLimit: Int64 = 90_000_000_000
 
     /// Envelopes that are not complete yet.
     var fragments = FragmentCollector()
     private var queue = OrderedQueue<InboundEntry>()
     private var opens: [Ticket: PendingOpen] = [:]
-    /// Openings that the store did not take, in the order in which they are tried again.
+    /// Openings that the store has not taken, or that wait behind such, and that the vault has not answered since.
+    private var retried: Set<Ticket> = []
+    /// Those of them that are to be sent to the vault.
     private var refused: [Ticket] = []
     /// When they are tried again; nil if there are none.
     private(set) var retryAt: Int64?
@@ -53,11 +55,23 @@ struct InboundLane {
 
     // MARK: Opening
 
-    /// The vault opens an envelope for a reserved position.
-    mutating func beginOpening(_ open: PendingOpen, at ticket: Ticket) { opens[ticket] = open }
+    /// An envelope is to be opened for a reserved position.
+    ///
+    /// One whose line other connections wait for is never kept back, because they would wait too.
+    ///
+    /// - Returns: whether the vault opens it now; else its job is among ``dueRetries(now:)``.
+    mutating func beginOpening(_ open: PendingOpen, at ticket: Ticket, now: Int64) -> Bool {
+        opens[ticket] = open
+        guard !retried.isEmpty, open.job.line == nil else { return true }
+        keepForRetry(ticket, now: now)
+        return false
+    }
 
     /// Removes and returns an envelope that the vault has answered. Its position stays reserved until it is resolved.
-    mutating func endOpening(_ ticket: Ticket) -> PendingOpen? { opens.removeValue(forKey: ticket) }
+    mutating func endOpening(_ ticket: Ticket) -> PendingOpen? {
+        retried.remove(ticket)
+        return opens.removeValue(forKey: ticket)
+    }
 
     /// The store has not taken an opening: it is tried again at ``retryAt``.
     ///
@@ -68,9 +82,14 @@ struct InboundLane {
         guard now - since < Self.retryLimit else { return false }
         open.refusedAt = since
         opens[ticket] = open
+        keepForRetry(ticket, now: now)
+        return true
+    }
+
+    private mutating func keepForRetry(_ ticket: Ticket, now: Int64) {
+        retried.insert(ticket)
         refused.append(ticket)
         retryAt = retryAt ?? now + Self.retryPause
-        return true
     }
 
     /// Removes and returns the jobs of the openings that are tried again now.

@@ -262,6 +262,9 @@ struct OutstandingRequests: Sendable {
         }
     }
 
+    /// Ours: maximum number of open batches. Those above it are shown to the client as they are.
+    static let batchLimit = 512
+
     private var entries: [UInt64: Entry] = [:]
     private var unlabelledTargets: [ExactText: UInt64] = [:]
     /// Batches of the backend that answer a label of the gateway, with the request.
@@ -346,7 +349,9 @@ struct OutstandingRequests: Sendable {
     // MARK: Batches
 
     /// The backend opens a batch that answers a request.
-    mutating func beginBatch(_ reference: String, of id: UInt64) { batches[reference] = id }
+    mutating func beginBatch(_ reference: String, of id: UInt64) {
+        if batches.count < Self.batchLimit { batches[reference] = id }
+    }
 
     /// The request that a batch answers; nil if it answers none.
     func request(ofBatch reference: String) -> UInt64? { batches[reference] }

@@ -25,6 +25,8 @@ struct Restoration {
     private var verbs: Set<VerbKey> = []
     /// Rooms being joined again, folded. The client has never left them.
     private(set) var rooms: Set<ExactText> = []
+    /// Those of them that the backend has let the client into, and whose names it has not sent.
+    private var entered: Set<ExactText> = []
     /// When the outage ended; nil if there was none.
     private var endedAt: Int64?
 
@@ -42,7 +44,10 @@ struct Restoration {
     func awaitsMembers(now: Int64) -> Bool { endedAt.map { now < $0 + Self.roomPatience } ?? false }
 
     /// The client has left a room, or it cannot be joined again.
-    mutating func remove(_ room: String) { rooms.remove(ExactText(room)) }
+    mutating func remove(_ room: String) {
+        rooms.remove(ExactText(room))
+        entered.remove(ExactText(room))
+    }
 
     /// Handles a line of the backend that may answer something that was repeated.
     ///
@@ -54,7 +59,12 @@ struct Restoration {
     ) -> Answer {
         if !verbs.isEmpty, answersVerb(line, nick, mapping) { return .hidden }
         guard !rooms.isEmpty else { return .unrelated }
-        if line.key == .join, isOwn() { return rooms.contains(mapping.fold(line.text(0) ?? "")) ? .hidden : .unrelated }
+        if line.key == .join, isOwn() {
+            let room = mapping.fold(line.text(0) ?? "")
+            guard rooms.contains(room) else { return .unrelated }
+            entered.insert(ExactText(room))
+            return .hidden
+        }
         guard let numeric = line.key.numeric, let name = line.text(numeric == 353 ? 2 : 1) else { return .unrelated }
         let room = mapping.fold(name)
         guard rooms.contains(room) else { return .unrelated }
@@ -63,7 +73,9 @@ struct Restoration {
         case 366:
             remove(room)
             return .hidden
-        case 403, 405, 471, 473, 474, 475, 476, 477, 489:
+        // Servers refuse a JOIN with many numerics, for example 480 or 609 if too many join at once.
+        case 400...599, 609:
+            guard !entered.contains(room) else { return .unrelated }
             remove(room)
             return .refused(room: room)
         default: return .unrelated

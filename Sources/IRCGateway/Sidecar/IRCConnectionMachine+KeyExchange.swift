@@ -249,26 +249,26 @@ extension IRCConnectionMachine {
         perform(actions, sidecar, now, out)
     }
 
-    /// Whether a message waits because the recipient has just been sent an introduction.
+    /// Whether a message waits because the recipient has just been sent an introduction, or behind one that waits.
     func waitsForKeys(
         _ message: OutboundMessage, _ recipient: Recipient, _ sidecar: SidecarConnection, _ now: Timestamp,
         _ out: MachineOutput
     ) -> Bool {
-        guard recipient == .outsider, !phase.isSuspended,
-            sidecar.exchange.keepsForKeys(
-                message, to: support.caseMapping.fold(message.target), limit: settings.heldLines, now: now.monotonic)
+        let nick = support.caseMapping.fold(message.target)
+        guard recipient == .outsider, !phase.isSuspended || sidecar.exchange.isWaiting(for: .nick(nick)),
+            sidecar.exchange.keepsForKeys(message, to: nick, limit: settings.heldLines, now: now.monotonic)
         else { return false }
         noteOwn(.waiting, message, sidecar, out)
         scheduleWake(now, out)
         return true
     }
 
-    /// Whether a message waits because its recipient has not yet answered the beginning of the session.
+    /// Whether a message waits for its recipient's answer to the beginning of the session, or behind one that waits.
     func waitsForAnswer(
         _ message: OutboundMessage, _ peer: AccountID, _ sidecar: SidecarConnection, _ now: Timestamp,
         _ out: MachineOutput
     ) -> Bool {
-        guard !phase.isSuspended,
+        guard !phase.isSuspended || sidecar.exchange.isWaiting(for: peer),
             sidecar.exchange.keepsForAnswer(message, of: peer, limit: settings.heldLines, now: now.monotonic)
         else { return false }
         noteOwn(.waiting, message, sidecar, out)

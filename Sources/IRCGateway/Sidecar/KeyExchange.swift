@@ -63,10 +63,20 @@ struct KeyExchange {
             case session(AccountID)
             /// The beginning of the session was sent, and is not answered.
             case answer(AccountID)
+
+            /// Whose messages keep their order.
+            var recipient: AccountID {
+                switch self {
+                case .keys(let nick): .nick(nick.text)
+                case .session(let peer), .answer(let peer): peer
+                }
+            }
         }
 
         let message: OutboundMessage
         let reason: Reason
+        /// When it has waited long enough, in nanoseconds. The same for all messages to one recipient.
+        let until: Int64
     }
 
     /// Ours: the period of the limits below, in nanoseconds. An introduction has about eight lines.
@@ -99,8 +109,6 @@ struct KeyExchange {
     /// Until the answer each message would repeat the beginning, which is eight lines.
     private var unanswered: [AccountID: Int64] = [:]
     private var waiting: [Waiting] = []
-    /// When the messages that wait have waited long enough; nil if none waits.
-    private(set) var deadline: Int64?
     /// Nicks with the other name of their keys, for which the person has had the notice.
     private var named: Set<ExactText> = []
     /// Nicks with an older version of Pawl to which this connection has sent a newer introduction.
@@ -114,6 +122,9 @@ struct KeyExchange {
 
     /// The targets of the messages that wait, as written.
     var waitingTargets: [String] { waiting.map(\.message.target) }
+
+    /// When the next message has waited long enough; nil if none waits.
+    var deadline: Int64? { waiting.map(\.until).min() }
 
     // MARK: Announcement
 
@@ -249,27 +260,35 @@ struct KeyExchange {
         unanswered[peer] = now + Self.answerPatience
     }
 
-    /// Keeps a message to a folded nick without known keys, if the nick has just been sent an introduction.
+    /// Whether a message to a peer waits, which later ones must not overtake.
+    ///
+    /// A folded nick without known keys is `AccountID.nick`.
+    func isWaiting(for peer: AccountID) -> Bool { waiting.contains { $0.reason.recipient == peer } }
+
+    /// Keeps a message to a folded nick without known keys, if the nick has just been sent an introduction, or if an
+    /// earlier message to it waits.
     ///
     /// - Parameter limit: messages that may wait.
     /// - Returns: whether the message waits.
     mutating func keepsForKeys(_ message: OutboundMessage, to nick: String, limit: Int, now: Int64) -> Bool {
         let name = ExactText(nick)
-        guard message.body.isText, waiting.count < limit,
-            introduced.contains(where: { $0.nick == name && $0.at + Self.patience > now })
-        else { return false }
+        let isIntroduced = introduced.contains { $0.nick == name && $0.at + Self.patience > now }
+        guard message.body.isText, waiting.count < limit, isIntroduced || isWaiting(for: .nick(nick)) else {
+            return false
+        }
         keep(message, .keys(nick: name), now)
         return true
     }
 
-    /// Keeps a message if its recipient has not yet answered the beginning of the session.
+    /// Keeps a message if its recipient has not yet answered the beginning of the session, or if an earlier message to
+    /// it waits.
     ///
     /// - Returns: whether the message waits.
     mutating func keepsForAnswer(_ message: OutboundMessage, of peer: AccountID, limit: Int, now: Int64) -> Bool {
-        guard message.body.isText, waiting.count < limit, let until = unanswered[peer], until > now else {
-            return false
-        }
-        keep(message, .answer(peer), now)
+        let isUnanswered = unanswered[peer].map { $0 > now } ?? false
+        let earlier = waiting.first { $0.reason.recipient == peer }
+        guard message.body.isText, waiting.count < limit, isUnanswered || earlier != nil else { return false }
+        keep(message, earlier?.reason ?? .answer(peer), now)
         return true
     }
 
@@ -283,8 +302,8 @@ struct KeyExchange {
     }
 
     private mutating func keep(_ message: OutboundMessage, _ reason: Waiting.Reason, _ now: Int64) {
-        waiting.append(Waiting(message: message, reason: reason))
-        deadline = deadline ?? now + Self.patience
+        let earlier = waiting.first { $0.reason.recipient == reason.recipient }
+        waiting.append(Waiting(message: message, reason: reason, until: earlier?.until ?? now + Self.patience))
     }
 
     /// Removes the messages for a peer that can be sealed now.
@@ -297,15 +316,13 @@ struct KeyExchange {
         }
         let ready = waiting.filter(isReady)
         waiting.removeAll(where: isReady)
-        if waiting.isEmpty { deadline = nil }
         return ready.map { .seal($0.message, for: peer) }
     }
 
     /// Time has passed: gives up the messages that have waited long enough.
     mutating func expire(now: Int64) -> [Action] {
-        guard let deadline, deadline <= now else { return [] }
-        let overdue = waiting
-        (self.deadline, waiting) = (nil, [])
+        let overdue = waiting.filter { $0.until <= now }
+        waiting.removeAll { $0.until <= now }
         return overdue.flatMap { entry -> [Action] in
             switch entry.reason {
             case .keys(let nick):

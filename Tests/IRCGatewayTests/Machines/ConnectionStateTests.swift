@@ -61,6 +61,25 @@ import Testing
         #expect(!identity.isSelf(try parsed(":al{ce!a@h JOIN #Room")) && identity.isOwn("al[ce"))
     }
 
+    /// Devices are stored under names of accounts, so these do not depend on what is expected.
+    @Test mutating func whatTheServerDoesNotNameIsAsInTheRFC() throws {
+        identity = ConnectionIdentity(id: Self.id, account: .connection(7), caseMapping: .ascii)
+        identity.renamed(to: "Al[ce")
+        _ = identity.loggedIn("Al[ce", isRegistered: false)
+        #expect(identity.foldedNick == "al[ce" && identity.account == .services("al{ce"))
+        let changes = try [
+            ":srv 005 al CHANTYPES=# :are supported", ":srv 376 al :End of MOTD", ":srv 422 al :No MOTD",
+        ].map { identity.absorb(try parsed($0)) }
+        #expect(changes == [false, true, false] && identity.foldedNick == "al{ce")
+    }
+
+    @Test mutating func whatTheServerNamesStays() throws {
+        let changes = try [":srv 005 al CASEMAPPING=ascii :are supported", ":srv 376 al :End of MOTD"].map {
+            identity.absorb(try parsed($0))
+        }
+        #expect(changes == [true, false] && identity.support.caseMapping == .ascii)
+    }
+
     /// A line that is cut off by the server loses a part of its envelope.
     @Test mutating func aLongSourceLeavesLessRoom() {
         identity.renamed(to: "alice")

@@ -199,6 +199,32 @@ import Vault
         #expect(!waits, "it would wait for ever")
     }
 
+    @Test mutating func laterMessagesDoNotOvertakeOneThatWaits() {
+        let (last, later) = (KeyExchange.patience - 1, KeyExchange.patience + 1)
+        _ = exchange.announced(by: Self.bob, now: 0)
+        let keys = [last, later].map { exchange.keepsForKeys(message(), to: "bob", limit: 9, now: $0) }
+        #expect(keys == [true, true])
+        let given = exchange.expire(now: last + KeyExchange.patience)
+        #expect(given == [.send(message()), .send(message())], "the later one waits no longer than the first")
+        exchange.sessionBegun(with: .nick("carol"), now: 0)
+        let answers = [KeyExchange.answerPatience - 1, KeyExchange.answerPatience].map {
+            exchange.keepsForAnswer(message("carol"), of: .nick("carol"), limit: 9, now: $0)
+        }
+        #expect(answers == [true, true] && exchange.waitingTargets == ["carol", "carol"])
+    }
+
+    @Test mutating func eachRecipientHasItsOwnTime() {
+        _ = exchange.announced(by: Self.bob, now: 0)
+        _ = exchange.keepsForKeys(message(), to: "bob", limit: 9, now: 1)
+        _ = exchange.announced(by: Nick(written: "carol", folded: "carol"), now: KeyExchange.patience)
+        let waits = exchange.keepsForKeys(message("carol"), to: "carol", limit: 9, now: KeyExchange.patience)
+        let first = exchange.expire(now: 1 + KeyExchange.patience)
+        #expect(waits && first == [.send(message())] && exchange.waitingTargets == ["carol"])
+        #expect(exchange.deadline == 2 * KeyExchange.patience)
+        let second = exchange.expire(now: 2 * KeyExchange.patience)
+        #expect(second == [.send(message("carol"))] && exchange.deadline == nil)
+    }
+
     @Test mutating func aMessageWithoutASessionIsRefusedInTime() {
         let actions = exchange.sessionMissing(message(), to: Self.bob, of: .nick("bob"), limit: 1, now: 0)
         #expect(actions == [.introduce(ticket: 1, nick: "Bob")])

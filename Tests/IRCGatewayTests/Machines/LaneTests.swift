@@ -202,6 +202,16 @@ import Testing
         #expect(requests.endBatch("abc") && !requests.endBatch("abc"))
     }
 
+    /// A backend that ends no batch fills no memory.
+    @Test mutating func openBatchesAreLimited() {
+        for number in 0...OutstandingRequests.batchLimit { requests.beginBatch("\(number)", of: 1) }
+        let last = "\(OutstandingRequests.batchLimit)"
+        #expect(requests.request(ofBatch: "0") == 1 && requests.request(ofBatch: last) == nil)
+        let isEnded = requests.endBatch("0")
+        requests.beginBatch(last, of: 1)
+        #expect(isEnded && requests.request(ofBatch: last) == 1)
+    }
+
     @Test mutating func theLastPingIsAwaitedAtAStop() {
         requests.askForLastPong()
         #expect(!requests.isSettled && requests.isEmpty)
@@ -239,7 +249,10 @@ import Testing
     /// What the store does not take is tried again for a while, and the lines behind it wait.
     @Test mutating func anOpeningThatIsNotStoredIsTriedAgain() {
         let tickets = [lane.reserve(), lane.reserve()]
-        for ticket in tickets { lane.beginOpening(opening(ticket), at: ticket) }
+        for ticket in tickets {
+            let isSent = lane.beginOpening(opening(ticket), at: ticket, now: 0)
+            #expect(isSent)
+        }
         lane.append(line("later"))
         #expect(lane.retryAt == nil && lane.dueRetries(now: 0).isEmpty)
         var (now, tries) = (Int64(1_000), 0)
@@ -261,9 +274,29 @@ import Testing
         #expect(shown() == ["not stored", "not stored", "later"])
     }
 
+    /// An envelope that is opened before an earlier one looks like a gap.
+    @Test mutating func anOpeningWaitsBehindOneThatIsTriedAgain() {
+        let (first, second, third) = (lane.reserve(), lane.reserve(), lane.reserve())
+        _ = lane.beginOpening(opening(first), at: first, now: 0)
+        let isTried = lane.isTriedAgain(first, now: 0)
+        let isSecondSent = lane.beginOpening(opening(second), at: second, now: 1)
+        #expect(isTried && !isSecondSent && lane.retryAt == InboundLane.retryPause)
+        let jobs = lane.dueRetries(now: InboundLane.retryPause)
+        #expect(jobs.map(\.ticket) == [first, second])
+        // The vault has both, and may refuse them again.
+        let isThirdSent = lane.beginOpening(opening(third), at: third, now: InboundLane.retryPause)
+        #expect(!isThirdSent && lane.retryAt == 2 * InboundLane.retryPause)
+        for ticket in [first, second] { #expect(lane.endOpening(ticket) != nil) }
+        #expect(lane.dueRetries(now: 2 * InboundLane.retryPause).map(\.ticket) == [third])
+        #expect(lane.endOpening(third) != nil)
+        let last = lane.reserve()
+        let isLastSent = lane.beginOpening(opening(last), at: last, now: 0)
+        #expect(isLastSent)
+    }
+
     @Test mutating func aLineWaitsForTheEnvelopeBeforeIt() {
         let ticket = lane.reserve()
-        lane.beginOpening(opening(ticket), at: ticket)
+        _ = lane.beginOpening(opening(ticket), at: ticket, now: 0)
         lane.append(line("later"))
         #expect(shown() == [] && lane.count == 2)
         #expect(lane.endOpening(ticket)?.sourceNick == "bob" && lane.endOpening(ticket) == nil)

@@ -146,6 +146,7 @@ import Testing
         #expect(try answer(":alice!a@h JOIN #other", isOwn: true) == .unrelated)
         #expect(try answer(":srv 353 alice = #room :alice bob") == .hidden)
         #expect(try answer(":srv 353 alice = #other :alice bob") == .unrelated)
+        #expect(try answer(":srv 482 alice #room :not an operator") == .unrelated, "the client is in the room")
         #expect(try answer(":srv 366 alice #room :end") == .hidden)
         #expect(try answer(":srv 353 alice = #room :alice bob") == .unrelated, "the room is complete")
         #expect(!restoration.isSettled)
