@@ -89,10 +89,13 @@ extension MessengerParticipants {
     /// that programs up to November 2026 have made.
     private static func wanted(_ bytes: [UInt8]) throws(EnvelopeError) -> (reference: GroupReference, owner: AccountID?)
     {
-        if let reference = try? GroupReference(bytes) { return (reference, nil) }
+        // First, because some rows of the form with a sender can be read in the other one.
         var cursor = ByteCursor(bytes)
-        let reference = try GroupReference(try cursor.field())
-        return (reference, AccountID(text: String(decoding: cursor.rest(), as: UTF8.self)))
+        if let field = try? cursor.field(), let reference = try? GroupReference(field) {
+            let owner = String(decoding: cursor.rest(), as: UTF8.self)
+            return (reference, owner.isEmpty ? nil : AccountID(text: owner))
+        }
+        return (try GroupReference(bytes), nil)
     }
 
     private mutating func put(_ group: GroupState, _ unit: inout Unit) throws {

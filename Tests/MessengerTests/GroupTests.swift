@@ -747,6 +747,28 @@ import Testing
         #expect(bob.machine.wantedGroups.count == limit - senderLimit + 1)
     }
 
+    /// The key of a reference makes the row of a wanted version look like the form without a sender.
+    @Test func aWantedVersionIsReadAsItWasWritten() throws {
+        let devices = try people("alice", "bob")
+        let (alice, bob) = (devices[0], devices[1])
+        let group = try group(devices)
+        alice.send("warm up", in: group)
+        world.deliver()
+        let known = try #require(alice.machine.groups.first?.reference)
+        var bytes = known.bytes
+        // An unknown version; the key begins at 48.
+        bytes[16] ^= 1
+        bytes[48 + 30] = UInt8(2 + known.blob.utf8.count + "alice".utf8.count)
+        bytes[48 + 31] = 0x61
+        let reference = try GroupReference(bytes)
+        let tags = "+pawl/group=\(Base64.text(bytes))"
+        let sealed = try alice.seal(Body(tags: Array(tags.utf8), text: Array("one".utf8)), 1, for: bob)
+        world.deliver(sealed, to: [("bob", bob.id)], from: "alice")
+        #expect(bob.machine.wantedGroups == [reference])
+        try bob.restart()
+        #expect(bob.machine.wantedGroups == [reference])
+    }
+
     /// Sends a person the first versions of groups, which they do not read.
     private func name(_ count: Int, by sender: World.Device, to reader: World.Device) throws {
         for number in 0..<count {
