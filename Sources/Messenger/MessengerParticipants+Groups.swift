@@ -25,7 +25,8 @@ struct HeldMessage {
 extension MessengerParticipants {
     /// Ours: groups of one person.
     package static var groupLimit: Int { 256 }
-    /// Ours: versions that wait to be read, so that a person who names blobs that do not exist costs little.
+    /// Ours: versions that wait to be read, so that a person who names blobs that do not exist costs little. Those that
+    /// members of known groups have named do not count.
     package static var wantedGroupLimit: Int { 64 }
     /// Ours: the same for the versions that the messages of one person have named, so that they leave room for those of others.
     package static var wantedSenderLimit: Int { 32 }
@@ -408,6 +409,12 @@ extension MessengerParticipants {
         try receive(content, message, in: group.id.chat, from: owner, now, &unit)
     }
 
+    /// Whether a person is a member of a group that this device knows.
+    private func isMember(_ owner: AccountID?, of group: GroupID) -> Bool {
+        guard let owner, let group = memory.groups[group] else { return false }
+        return group.content.role(of: owner == .own ? person : owner) != nil
+    }
+
     /// Asks for a version to be read.
     ///
     /// - Parameter owner: the person whose message has named it; nil if that is not known.
@@ -418,9 +425,14 @@ extension MessengerParticipants {
         guard memory.wantedGroups[reference] == nil else { return true }
         let rows = Set(memory.wantedGroups.values)
         memory.wanters = memory.wanters.filter { rows.contains($0.key) }
-        guard memory.wantedGroups.count < Self.wantedGroupLimit,
-            owner == nil || owner == .own
-                || memory.wanters.values.count(where: { $0 == owner }) < Self.wantedSenderLimit,
+        // Members of a group that is known can name only so many versions as there are groups and `wantedVersionLimit`
+        // allow. The master device of an owner makes one in each of its groups when it removes a device.
+        let others = memory.wantedGroups.filter { !isMember(memory.wanters[$0.value], of: $0.key.group) }
+        let hasRoom =
+            others.count < Self.wantedGroupLimit
+            && (owner == nil || owner == .own
+                || others.values.count(where: { memory.wanters[$0] == owner }) < Self.wantedSenderLimit)
+        guard hasRoom || isMember(owner, of: reference.group),
             memory.wantedGroups.keys.count(where: { $0.group == reference.group }) < Self.wantedVersionLimit
         else { return false }
         let sequence = ids.next(in: .only, at: now)

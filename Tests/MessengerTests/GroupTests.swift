@@ -747,6 +747,25 @@ import Testing
         #expect(bob.machine.wantedGroups.count == limit - senderLimit + 1)
     }
 
+    /// The owner of many groups makes a version in each of them at once, as after a device was removed.
+    @Test func versionsOfKnownGroupsAreReadHoweverManyThereAre() throws {
+        let devices = try people("alice", "bob")
+        let (alice, bob) = (devices[0], devices[1])
+        let groups = try (0..<MessengerParticipants.wantedSenderLimit + 3).map { try group(devices, "\($0)") }
+        for group in groups { #expect(world.change(.confirm, of: group, by: alice) != nil) }
+        // All come before bob has read a version.
+        while let attempt = alice.nextCall() {
+            if case .send(let bytes, _, let device, _) = attempt.call {
+                world.deliver(bytes, to: [("bob", device)], from: "alice")
+            }
+            alice.end(attempt)
+        }
+        #expect(bob.machine.wantedGroups.count == groups.count)
+        world.deliver()
+        #expect(bob.machine.groups.map(\.chain.versions.count) == groups.map { _ in 2 })
+        #expect(bob.machine.wantedGroups.isEmpty)
+    }
+
     /// The key of a reference makes the row of a wanted version look like the form without a sender.
     @Test func aWantedVersionIsReadAsItWasWritten() throws {
         let devices = try people("alice", "bob")
