@@ -206,6 +206,15 @@ extension CypherMessenger {
     /// Publishes a new version, and then lets it count.
     @discardableResult
     func change(_ change: GroupChange, of base: GroupID?) async throws -> GroupState {
+        do {
+            return try await makeVersion(change, of: base)
+        } catch let error as CypherTransportError {
+            throw CypherMessengerError(error)
+        }
+    }
+
+    /// As ``change(_:of:)``, with the errors of the transport as they are.
+    private func makeVersion(_ change: GroupChange, of base: GroupID?) async throws -> GroupState {
         for _ in 0..<Self.changeAttempts {
             let reply = try await perform { .proposeGroup(ticket: $0, change, of: base) }
             guard case .proposal(let proposal) = reply else { break }
@@ -220,31 +229,66 @@ extension CypherMessenger {
         throw CypherMessengerError.groupChanged
     }
 
-    /// Makes one more version of groups after a device was removed, in the background, until the server has answered.
+    /// Ours: how often a version after a removal is made again where the server refuses it, in some six minutes.
+    static let confirmAttempts = 20
+
+    /// Makes one more version of groups after a device was removed, in the background, one group after the other.
+    ///
+    /// Groups for which it fails are tried again, later each time: until the server can be reached and the store can be
+    /// written, and at most ``confirmAttempts`` times where the server refuses it.
     ///
     /// - Parameter isNow: whether it was removed just now.
     func confirmGroups(isNow: Bool) async {
         let groups = (try? await engine.read { $0.unconfirmedGroups(isNow: isNow) }) ?? []
-        for group in groups {
-            Task { [weak self] in
-                var pause = Duration.milliseconds(100)
-                while await self?.hasConfirmed(group) == false {
-                    try? await Task.sleep(for: pause)
-                    pause = min(pause * 2, .seconds(30))
+        guard !groups.isEmpty else { return }
+        Task { [weak self] in
+            var (left, pause) = (groups, Duration.milliseconds(100))
+            var refusals: [GroupID: Int] = [:]
+            while true {
+                var again: [GroupID] = []
+                for group in left {
+                    guard let confirmation = await self?.confirm(group) else { return }
+                    if confirmation == .refused { refusals[group, default: 0] += 1 }
+                    guard confirmation != .ended, refusals[group, default: 0] < Self.confirmAttempts else { continue }
+                    again.append(group)
                 }
+                guard !again.isEmpty else { return }
+                left = again
+                try? await Task.sleep(for: pause)
+                pause = min(pause * 2, .seconds(30))
             }
         }
     }
 
-    /// - Returns: false if it has to be tried again.
-    private func hasConfirmed(_ group: GroupID) async -> Bool {
+    private enum Confirmation {
+        /// The version was made, or cannot be made at all.
+        case ended
+        /// The server does not take it.
+        case refused
+        /// The server cannot be reached, or the store cannot be written.
+        case failed
+    }
+
+    private func confirm(_ group: GroupID) async -> Confirmation {
         do {
-            try await change(.confirm, of: group)
-            return true
-        } catch CypherMessengerError.serverFailed, CypherMessengerError.groupChanged {
-            return false
+            _ = try await makeVersion(.confirm, of: group)
+            return .ended
+        } catch let error as CypherTransportError {
+            return switch error {
+            case .unsupported: .ended
+            case .refused, .conflict, .notFound: .refused
+            case .offline: .failed
+            }
+        } catch let error as CypherMessengerError {
+            return switch error {
+            case .storage: .failed
+            case .groupChanged: .refused
+            default: .ended
+            }
+        } catch is MessengerClosed {
+            return .ended
         } catch {
-            return true
+            return .failed
         }
     }
 
@@ -253,11 +297,7 @@ extension CypherMessenger {
     /// - Returns: the id of its blob.
     private func publish(_ proposal: GroupProposal) async throws -> String {
         guard !handsGroupsOver else { return GroupReference.blob(at: deviceId.id) }
-        do {
-            return try await transport.publishBlob(PublishedGroup(data: Data(proposal.blob))).id
-        } catch let error as CypherTransportError {
-            throw CypherMessengerError(error)
-        }
+        return try await transport.publishBlob(PublishedGroup(data: Data(proposal.blob))).id
     }
 
     /// Reads a version until the server has answered, or the member that has named it.
