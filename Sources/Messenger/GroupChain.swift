@@ -279,7 +279,7 @@ package struct GroupChain: Equatable, Sendable {
     /// If neither branch has one of the owner, and each has a single version, that of a listed device counts, then the
     /// smaller digest. Longer branches of moderators are undecided: one of them could rewrite what was long agreed.
     ///
-    /// - Parameter isListed: whether the device that has made a version is in its person's list.
+    /// - Parameter isListed: false if the device that has made a version was removed from its person's list.
     func fork(with other: GroupChain, isListed: (GroupVersion) -> Bool) -> Fork {
         let common = common(with: other)
         guard common > 0 else { return .undecided }
@@ -314,7 +314,7 @@ package struct GroupChain: Equatable, Sendable {
     /// The versions from a number on, at least 1, that a removed device has made, and that do not count: no listed device
     /// of a member that had at least the signer's role before them has gone on from them.
     ///
-    /// - Parameter isListed: whether the device that has made a version is in its person's list.
+    /// - Parameter isListed: false if the device that has made a version was removed from its person's list.
     func unconfirmed(from number: Int, isListed: (GroupVersion) -> Bool) -> [GroupVersion] {
         let listed = versions.indices.filter { $0 >= number && isListed(versions[$0]) }
         return versions.indices.dropFirst(number).filter { place in

@@ -501,10 +501,14 @@ extension MessengerParticipants {
         return .done
     }
 
-    /// Whether the device that has made a version is in the list of its person, as far as it is known.
+    /// Whether the device that has made a version was not removed, as far as it is known.
+    ///
+    /// A device that is in no known list may have been added since. Its version counts only with a valid signature, for
+    /// which the list of its person is read.
     private func isListed(_ version: GroupVersion) -> Bool {
         let list = version.signer == person ? own.deviceList : own.peer(version.signer)?.deviceList
-        return list.map { $0.identity(of: version.device) != nil } ?? true
+        guard let list, list.identity(of: version.device) == nil else { return true }
+        return !list.versions.contains { $0.devices.contains { $0.id == version.device } }
     }
 
     /// Groups in which this device, the account's master device, makes one more version after it has removed another one,

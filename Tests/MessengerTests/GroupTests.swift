@@ -440,6 +440,39 @@ import Testing
         #expect(alice.machine.unconfirmedGroups(isNow: true) == [group])
     }
 
+    /// Carol has not read the list with the tablet of the owner when its version comes. It counts as on the other devices.
+    @Test func aVersionOfADeviceThatIsNotKnownYetDecidesAFork() throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob, carol) = (devices[0], devices[1], devices[2])
+        let group = try group(devices)
+        world.change(.moderator("bob", true), of: group, by: alice)
+        world.deliver()
+        bob.send("warm up", in: group)
+        world.deliver()
+        let tablet = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        #expect(world.change(.rename("by bob"), of: group, by: bob) != nil)
+        #expect(world.change(.rename("by the tablet"), of: group, by: tablet) != nil)
+        // What the tablet sends to carol is lost.
+        var isMoving = true
+        while isMoving {
+            isMoving = false
+            for attempt in tablet.attempts {
+                guard case .send(_, "carol", _, _) = attempt.call else { continue }
+                tablet.attempts.removeAll { $0.id == attempt.id }
+                tablet.end(attempt)
+                isMoving = true
+            }
+            if world.step() { isMoving = true }
+        }
+        #expect(bob.machine.groups.first?.content.name == "by the tablet")
+        #expect(carol.machine.groups.first?.content.name == "by bob")
+        bob.send("from bob", in: group)
+        world.deliver()
+        #expect(carol.machine.groups.first?.content.name == "by the tablet")
+        #expect(carol.texts(in: group) == ["warm up", "from bob"])
+    }
+
     /// Of two branches by devices of the owner, the one with more versions of the owner counts on all devices.
     @Test(arguments: 1...6) func theLongerBranchOfTheOwnerCounts(_ seed: UInt64) throws {
         let world = World(seed: seed * 100)
