@@ -570,8 +570,12 @@ extension MessengerParticipants {
 
     /// Asks for the versions of held messages that were not asked for at their time.
     private mutating func wantHeld(of group: GroupID, _ now: Timestamp, _ unit: inout Unit) throws {
+        // Others may have room where one sender has none.
+        var refused: Set<AccountID?> = []
         for held in memory.held where held.reference.group == group {
-            guard try want(held.reference, by: own.owner(of: held.device), now, &unit) else { return }
+            let owner = own.owner(of: held.device)
+            guard !refused.contains(owner) else { continue }
+            if try !want(held.reference, by: owner, now, &unit) { refused.insert(owner) }
         }
     }
 

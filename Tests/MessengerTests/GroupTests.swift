@@ -440,7 +440,7 @@ import Testing
         #expect(alice.machine.unconfirmedGroups(isNow: true) == [group])
     }
 
-    /// Carol has not read the list with the tablet of the owner when its version comes. It counts as on the other devices.
+    /// Carol does not know the owner's tablet yet when its version comes. It counts for her as for the others.
     @Test func aVersionOfADeviceThatIsNotKnownYetDecidesAFork() throws {
         let devices = try people("alice", "bob", "carol")
         let (alice, bob, carol) = (devices[0], devices[1], devices[2])
@@ -819,6 +819,36 @@ import Testing
         #expect(bob.machine.wantedGroups == [reference])
         try bob.restart()
         #expect(bob.machine.wantedGroups == [reference])
+    }
+
+    /// Alice has named as many versions as she may, and her text in a group is before carol's, who has room.
+    @Test func aSenderWithoutRoomDoesNotStopOthers() throws {
+        let devices = try people("alice", "bob", "carol")
+        let (alice, bob, carol) = (devices[0], devices[1], devices[2])
+        for device in [alice, carol] { device.send("warm up", to: "bob") }
+        world.deliver()
+        func reference(_ group: UInt8, _ version: UInt8) throws -> GroupReference {
+            let digest = [UInt8](repeating: version, count: 32)
+            return try GroupReference([UInt8](repeating: group, count: 16) + digest + digest + [1, 0x62])
+        }
+        var number: UInt64 = 0
+        func name(_ group: UInt8, _ version: UInt8, by sender: World.Device) throws {
+            number += 1
+            let tags = "+pawl/group=\(Base64.text(try reference(group, version).bytes))"
+            let body = Body(tags: Array(tags.utf8), text: Array("one".utf8))
+            world.deliver(try sender.seal(body, number, for: bob), to: [("bob", bob.id)], from: sender.user)
+        }
+        let limit = UInt8(MessengerParticipants.wantedSenderLimit)
+        for group in 0..<limit { try name(group, 1, by: carol) }
+        for group in 100..<100 + limit { try name(group, 1, by: alice) }
+        try name(0, 2, by: alice)
+        try name(0, 3, by: carol)
+        #expect(bob.machine.wantedGroups.count == 2 * Int(limit))
+        let first = try reference(0, 1)
+        bob.perform { .readGroup(ticket: $0, first, nil, hasKeys: false) }
+        let wanted = Set(bob.machine.wantedGroups)
+        #expect(wanted.contains(try reference(0, 3)))
+        #expect(!wanted.contains(try reference(0, 2)))
     }
 
     /// Sends a person the first versions of groups, which they do not read.
