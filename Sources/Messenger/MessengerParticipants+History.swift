@@ -143,8 +143,8 @@ extension MessengerParticipants {
                 known.owner == message.owner || known.isOfUnknownAuthor
             else { return nil }
             message.sequence = known.sequence
-            // A receipt has come before it, too.
-            message.state = max(message.state, known.state)
+            // A receipt has come before it, too. The state of a text whose author was not known is none of an own one.
+            if known.isOwn == message.isOwn { message.state = max(message.state, known.state) }
             message.receipts.merge(known.receipts) { max($0, $1) }
             if known.isEdited || known.isDeleted {
                 (message.text, message.isEdited, message.isDeleted) = (known.text, known.isEdited, known.isDeleted)

@@ -146,6 +146,40 @@ import Testing
         #expect(history.map(\.text) == ["1"] && history.map(\.state) == [.read])
     }
 
+    /// Alice reacts to a text of a device that was removed. The reaction comes before the part that has the text, which
+    /// zoe has not confirmed.
+    @Test func aReactionThatComesBeforeItsTextConfirmsNothing() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let change = GroupChange.create(name: "", metadata: [], members: ["bob", "zoe"])
+        let group = try #require(world.change(change, by: alice)).id
+        world.deliver()
+        let phone = try addDevice(to: bob)
+        let text = try #require(phone.send("from the phone", in: group))
+        world.deliver()
+        bob.perform { .revoke(ticket: $0, phone.id) }
+        world.deliver()
+        #expect(bob.history(in: group).map(\.state) == [.sent])
+        let tablet = try world.device(of: "bob")
+        let request = try #require(world.requests["bob"])
+        bob.perform { .adopt(ticket: $0, request) }
+        var asked: [Attempt] = []
+        repeat {
+            asked += tablet.attempts
+            tablet.attempts = []
+        } while world.step()
+        // Alice learns of the tablet.
+        bob.send("hello", to: "alice")
+        world.deliver()
+        alice.perform { .send(ticket: $0, SendJob(in: .group(group), .react(text.reference, with: "!"))) }
+        world.deliver()
+        #expect(tablet.machine.awaitsHistory && tablet.members(of: group) == ["alice", "bob", "zoe"])
+        tablet.attempts = asked
+        world.deliver()
+        let history = tablet.history(in: group)
+        #expect(history.map(\.text) == ["from the phone"] && history.map(\.state) == [.sent])
+        #expect(history.first?.isOwn == true && history.first?.reactions.map(\.characters) == ["!"])
+    }
+
     @Test func aLostPartIsAskedForAgain() throws {
         let (alice, bob) = (try world.person("alice"), try world.person("bob"))
         alice.send("one", to: "bob")
