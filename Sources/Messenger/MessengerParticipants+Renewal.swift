@@ -25,8 +25,8 @@ extension MessengerParticipants {
     private static let resendLimit = 3
 
     /// Ours: unknown devices that are remembered because their messages were dropped. Anybody at the server can name
-    /// devices that do not exist.
-    private static let unknownDeviceLimit = 64
+    /// devices that do not exist. One more takes the place of another one.
+    static let unknownDeviceLimit = 64
     /// Ours: the pause before a new session is begun with such a device, in milliseconds.
     private static let unknownPause: Int64 = 60_000
 
@@ -62,8 +62,9 @@ extension MessengerParticipants {
     private mutating func noteUnknown(_ device: DeviceID, of user: String, _ now: Timestamp, _ unit: inout Unit) {
         let person = source(user).accounts == [.own] ? AccountID.own : .services(user)
         let isRemoved = knownList(of: person)?.versions.contains { $0.devices.contains { $0.id == device } } ?? false
-        let unknown = memory.lost.count { own.owner(of: $0) == nil }
-        guard !isRemoved, unknown < Self.unknownDeviceLimit else { return }
+        guard !isRemoved, !memory.lost.contains(device) else { return }
+        let unknown = memory.lost.filter { own.owner(of: $0) == nil }
+        if unknown.count >= Self.unknownDeviceLimit, let first = unknown.min() { memory.lost.remove(first) }
         noteLost(device, after: Self.unknownPause, now, &unit)
     }
 

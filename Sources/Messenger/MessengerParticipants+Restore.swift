@@ -51,10 +51,14 @@ extension MessengerParticipants {
     }
 
     /// A new session with a device is to be begun later.
+    ///
+    /// - Parameter pause: in milliseconds. If others are asked for earlier, this one is, too.
     mutating func noteLost(_ device: DeviceID, after pause: Int64, _ now: Timestamp, _ unit: inout Unit) {
+        let due = nextLostWake
         guard memory.lost.insert(device).inserted else { return }
         putLost(&unit)
-        if lostAsked == nil { lostAsked = (now.queueTime.uptime, pause) }
+        let at = now.queueTime.uptime
+        if due.map({ at + pause < $0 }) ?? true { lostAsked = (at, pause) }
     }
 
     /// When new sessions are asked for, in milliseconds of uptime; nil if none are.
@@ -65,7 +69,7 @@ extension MessengerParticipants {
     /// Asks for new sessions, again if they have not begun.
     mutating func askForLost(_ now: Timestamp, _ unit: inout Unit) {
         guard let at = nextLostWake, now.queueTime.uptime >= at else { return }
-        let pause = lostAsked.map { min($0.pause * 2, Self.longestLostPause) } ?? Self.lostPause
+        let pause = lostAsked.map { min(max($0.pause * 2, Self.lostPause), Self.longestLostPause) } ?? Self.lostPause
         lostAsked = (now.queueTime.uptime, pause)
         for (user, device) in lostSessions { report(.sessionLost(user, device), &unit) }
     }
