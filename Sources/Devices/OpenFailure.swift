@@ -31,8 +31,10 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case beforeJoining = "before_joining"
     /// Its sender is not in the room in which it was received.
     case notInRoom = "not_in_room"
-    /// The store could not commit the change.
+    /// What the store has cannot be read, or nothing can be added to it.
     case store
+    /// The store does not answer, or did not commit the change: it can be tried again.
+    case notCommitted = "not_committed"
     /// It was sent in a room before its reader joined.
     case notRecipient = "not_recipient"
     /// It was opened before, and its text is no longer stored.

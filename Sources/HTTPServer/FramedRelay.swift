@@ -197,7 +197,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 }
             }
         } catch {
-            guard error == .tooLong, socketMachine.passesLongMessages else {
+            guard error == .tooLong, socketMachine.passesLongMessages(fromClient: true) else {
                 return closeBoth(error.rawValue, Self.words(error))
             }
             guard socketMachine.beginLongMessage(fromClient: true, at: connection.services.clock()) else {
@@ -226,7 +226,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 }
             }
         } catch {
-            guard error == .tooLong, socketMachine.passesLongMessages else {
+            guard error == .tooLong, socketMachine.passesLongMessages(fromClient: false) else {
                 return closeBoth(error.rawValue, Self.words(error))
             }
             guard socketMachine.beginLongMessage(fromClient: false, at: connection.services.clock()) else {
@@ -298,7 +298,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     ///
     /// Then the relay ends, also if the protection falls again: what follows is the rest of a message, no frame.
     private func piece(_ bytes: ByteBuffer, _ opcode: UInt8, isLast: Bool, mask: UInt32?) -> ByteBuffer? {
-        guard socketMachine.passesLongMessages else {
+        guard socketMachine.passesLongMessages(fromClient: mask != nil) else {
             closeBoth(FrameFault.tooLong.rawValue, Self.words(.tooLong))
             return nil
         }

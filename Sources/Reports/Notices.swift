@@ -146,7 +146,7 @@ package enum Notices {
             "An encrypted message from \(source) could not be read: it was sent before you received the key for this "
                 + "room."
         case .notInRoom: "An encrypted message was withheld: \(source) is not in the room that it was sent to."
-        case .store:
+        case .store, .notCommitted:
             "A message from \(source) could not be shown: the gateway could not store it. Ask the operator to look at "
                 + "the disk."
         }

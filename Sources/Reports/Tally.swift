@@ -116,7 +116,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .keyMissing: .openKeyMissing
             case .beforeJoining: .openBeforeJoining
             case .notInRoom: .openNotInRoom
-            case .store: .openStore
+            case .store, .notCommitted: .openStore
             case .notRecipient: .openNotRecipient
             case .forgotten: .openForgotten
             case .tooManyPeers: .openTooManyPeers

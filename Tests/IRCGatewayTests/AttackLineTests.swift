@@ -41,6 +41,23 @@ import Testing
         }
     }
 
+    /// A client without draft/multiline shows each line as a message of its own.
+    @Test func aContinuedLineIsNoMessageOfItsOwn() throws {
+        let (alice, bob) = try World.sidecars()
+        let (reader, writer) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(reader, "PRIVMSG bob :hello")
+        let lines = [("hi", false), ("\u{1}VERSION\u{1}", true), ("rest", true)].map { text, continues in
+            Body.Line(text: Array(text.utf8), continues: continues)
+        }
+        bob.run(writer) {
+            writer.machine.send(
+                OutboundMessage(verb: "PRIVMSG", target: "alice", body: Body(lines: lines), tags: []), bob.now, $0)
+        }
+        bob.settle()
+        let texts = reader.texts.suffix(3)
+        #expect(texts == ["[e2e] hi", "[e2e] VERSION\u{1}", "[e2e] rest"], "\(reader.read.suffix(4))")
+    }
+
     /// The reason of a gateway in front, which may be a server that only calls itself one.
     @Test func wordsOfTheFrontAreNoLine() throws {
         let offers = SimulatedBackend.modern + [PawlCapability.name]

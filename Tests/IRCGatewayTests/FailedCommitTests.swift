@@ -71,6 +71,9 @@ import Vault
         world.backend.send(people[1].id, "PING :still there")
         world.settle()
         #expect(world.backend.seen.last == "PONG :still there")
+        // A client takes a connection without an answer to its own PING for dead.
+        world.send(people[1], "PING LAG1")
+        #expect(people[1].read.contains { $0.contains("PONG") && $0.hasSuffix("LAG1") } && people[1].texts.isEmpty)
         world.advance(seconds: 1)
         #expect(people[1].texts == ["one"] && !people[1].read.contains { $0.hasPrefix("PING") })
         world.backend.send(people[1].id, "PING :again")

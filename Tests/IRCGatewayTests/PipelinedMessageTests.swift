@@ -82,7 +82,7 @@ import Vault
                 #expect(String(decoding: opened.body.text, as: UTF8.self) == texts[ticket >> 1], "seed \(seed)")
                 shown["\(reply.connection.value) \(ticket)", default: 0] += 1
                 if let sequence = opened.sequence { waiting.append(.delivered(sequences: [sequence])) }
-            case .openFailed(let ticket, .store): if let job = opens[ticket] { waiting.append(.open(job)) }
+            case .openFailed(let ticket, .notCommitted): if let job = opens[ticket] { waiting.append(.open(job)) }
             default: Issue.record("seed \(seed): \(reply.reply)")
             }
         }

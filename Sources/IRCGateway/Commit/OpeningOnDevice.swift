@@ -61,7 +61,7 @@ extension IRCParticipants {
             else { return .failure(.init(reason: .forgotten)) }
             return self.copy(job, envelope, .own, .own, now, &unit)
         case let error as EnvelopeError: return .failure(.init(reason: OpenFailure(error)))
-        case is StoreError: return .failure(.init(reason: .store))
+        case let error as StoreError: return .failure(.init(reason: OpenFailure(error)))
         default: return .failure(.init(reason: .notAuthentic))
         }
     }

@@ -144,7 +144,7 @@ extension IRCParticipants {
     mutating func open(
         _ job: OpenJob, _ now: Timestamp, _ unit: inout Unit
     ) {
-        unit.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
+        unit.failure = (job.connection, .openFailed(ticket: job.ticket, .notCommitted))
         openedMessage = nil
         let outcome =
             switch role {
@@ -216,7 +216,7 @@ extension IRCParticipants {
                 case .failed(let failure): reason = failure ?? reason
                 }
             } catch {
-                return .failure(.init(reason: .store))
+                return .failure(.init(reason: OpenFailure(error)))
             }
         }
         return .failure(.init(reason: reason))
@@ -275,7 +275,7 @@ extension IRCParticipants {
 
     /// The stored lines of a text, for a client that was not shown it: without tags, with CR LF between two.
     private func shownLines(of body: Body, after head: [UInt8]) -> [UInt8] {
-        let texts = body.kind == .lines ? body.lines.map(\.text).filter { !$0.isEmpty } : [body.text]
+        let texts = body.kind == .lines ? body.separateLines(mark: nil) : [body.text]
         return Array(texts.map { head + LineBreaker.clean($0) }.joined(separator: [0x0D, 0x0A]))
     }
 
@@ -375,5 +375,15 @@ extension IRCParticipants {
             sequences: sequences, shownTo: shownTo, audience: audience)
         copies.put(message, for: key)
         return (message, key)
+    }
+}
+
+extension OpenFailure {
+    /// Whether the store can be asked again.
+    init(_ error: StoreError) {
+        switch error {
+        case .unavailable, .unknown, .fenced, .epochLost: self = .notCommitted
+        default: self = .store
+        }
     }
 }

@@ -13,7 +13,7 @@ extension IRCConnectionMachine {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
         if line.key == .batch || multiline.isOpen, takesMultiline(line, now, out) { return }
         // A backend that ends lines at CR would read the rest as a command of its own.
-        guard !line.containsNULOrCR || !isGuarded else {
+        guard !isGuarded || !line.containsNULOrCR else {
             environment.tally.add(.badLines)
             return reply(421, [line.string(line.verbSpan)], "A line must not contain NUL or CR", out)
         }

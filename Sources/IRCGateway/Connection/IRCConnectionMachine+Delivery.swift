@@ -226,7 +226,7 @@ extension IRCConnectionMachine {
     }
 
     package func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Timestamp, _ out: MachineOutput) {
-        if failure == .store, inbound.isTriedAgain(ticket, now: now.monotonic) { return scheduleWake(now, out) }
+        if failure == .notCommitted, inbound.isTriedAgain(ticket, now: now.monotonic) { return scheduleWake(now, out) }
         guard let open = inbound.endOpening(ticket) else { return }
         var isDue = true
         if case .sidecar(let sidecar) = role {

@@ -92,8 +92,8 @@ extension IRCConnectionMachine {
         guard capabilities.showsMultiline, verb == "PRIVMSG" else {
             // An id names one message, and what is about the whole message is said once.
             let others = tags.filter { !$0.isClientOnly && $0.key != "msgid" && $0.key != "label" }
-            let pieces = body.lines.filter { !$0.text.isEmpty }.flatMap {
-                ProtectionMark.pieces($0.text, behind: head.utf8.count, mark)
+            let pieces = body.separateLines(mark: mark).flatMap {
+                ProtectionMark.pieces($0, behind: head.utf8.count, mark)
             }
             return pieces.enumerated().map { assemble($0 == 0 ? tags : others, head, $1) }
         }

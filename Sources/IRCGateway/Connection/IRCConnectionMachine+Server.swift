@@ -14,7 +14,7 @@ import Vault
 extension IRCConnectionMachine {
     /// Handles one line of the backend.
     func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
-        guard let line = parse(raw, content), !line.containsNULOrCR || !isGuarded else {
+        guard let line = parse(raw, content), !isGuarded || !line.containsNULOrCR else {
             return unreadable(raw, isBlank: content == 0, out)
         }
         if phase.isSuspended { return resumptionLine(line, raw, now, out) }
@@ -31,6 +31,10 @@ extension IRCConnectionMachine {
         case .pawl where capabilities.has(PawlCapability.name):
             if case .sidecar(let sidecar) = role { return frontLine(line, sidecar, now, out) }
         case .pong where pong(line, out): return
+        case .pong where inbound.isRetrying:
+            // Behind the lines that wait the client would take the connection for dead, and lose them.
+            if let line = translated(line, raw) { out.downstream.writeImmutableBuffer(line) }
+            return
         case .ping where answersPing(line, now, out): return
         case .batch: trackHistory(line, out)
         default: break

@@ -155,4 +155,16 @@ extension Body {
         case nil: text = Array((mark + " ").utf8) + text
         }
     }
+
+    /// The lines for a client that shows each of them as a message of its own. Blank ones are left out. One that continues
+    /// another has the mark of the text as well, and is no CTCP.
+    func separateLines(mark: String?) -> [[UInt8]] {
+        lines.compactMap { line in
+            guard line.continues else { return line.text.isEmpty ? nil : line.text }
+            var one = Body(text: Array(line.text.drop { $0 == 0x01 }))
+            guard !one.text.isEmpty else { return nil }
+            if let mark, !one.text.starts(with: mark.utf8) { one.mark(mark) }
+            return one.text
+        }
+    }
 }

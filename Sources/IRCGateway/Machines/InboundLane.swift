@@ -16,10 +16,13 @@ import RequestQueue
 struct InboundLane {
     typealias Ticket = OrderedQueue<InboundEntry>.Ticket
 
-    /// Ours: between two tries of an opening, in nanoseconds.
+    /// Ours: before the first try again of an opening, in nanoseconds. It doubles with each, up to ``longestRetryPause``:
+    /// each member of a room tries for itself.
     static let retryPause: Int64 = 500_000_000
-    /// Ours: how long an opening is tried again, in nanoseconds.
-    static let retryLimit: Int64 = 90_000_000_000
+    /// Ours: in nanoseconds.
+    static let longestRetryPause: Int64 = 4_000_000_000
+    /// Ours: how long an opening is tried again, in nanoseconds: shorter than clients wait for an answer to their PING.
+    static let retryLimit: Int64 = 45_000_000_000
 
     /// Envelopes that are not complete yet.
     var fragments = FragmentCollector()
@@ -31,6 +34,7 @@ struct InboundLane {
     private var refused: [Ticket] = []
     /// When they are tried again; nil if there are none.
     private(set) var retryAt: Int64?
+    private var pause = Self.retryPause
     private var copies: [Ticket: PendingCopy] = [:]
     /// Messages to rooms that arrived after the copies, in order.
     private var postponed: Deque<PostponedOpening> = []
@@ -55,6 +59,9 @@ struct InboundLane {
 
     // MARK: Opening
 
+    /// Whether openings wait for the store.
+    var isRetrying: Bool { !retried.isEmpty }
+
     /// An envelope is to be opened for a reserved position.
     ///
     /// One whose line other connections wait for is never kept back, because they would wait too.
@@ -70,6 +77,7 @@ struct InboundLane {
     /// Removes and returns an envelope that the vault has answered. Its position stays reserved until it is resolved.
     mutating func endOpening(_ ticket: Ticket) -> PendingOpen? {
         retried.remove(ticket)
+        if retried.isEmpty { pause = Self.retryPause }
         return opens.removeValue(forKey: ticket)
     }
 
@@ -89,7 +97,7 @@ struct InboundLane {
     private mutating func keepForRetry(_ ticket: Ticket, now: Int64) {
         retried.insert(ticket)
         refused.append(ticket)
-        retryAt = retryAt ?? now + Self.retryPause
+        retryAt = retryAt ?? now + pause
     }
 
     /// Removes and returns the jobs of the openings that are tried again now.
@@ -104,6 +112,7 @@ struct InboundLane {
             }
         }
         (refused, self.retryAt) = ([], nil)
+        pause = min(pause * 2, Self.longestRetryPause)
         return jobs
     }
 

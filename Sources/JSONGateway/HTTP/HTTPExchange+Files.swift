@@ -268,7 +268,7 @@ extension HTTPExchange {
         let no: ExchangeRefusal =
             switch failure {
             case .forgotten: .fileForgotten
-            case .store: .answerUnreadable
+            case .store, .notCommitted: .answerUnreadable
             default: .fileUnreadable
             }
         return refuse(no, to: file.request.head, &actions)

@@ -204,10 +204,10 @@ package struct WebSocketMachine: Sendable {
 
     /// Whether a message that is too long to be read passes.
     ///
-    /// Under `opportunistic` only people's own devices seal.
-    package var passesLongMessages: Bool {
-        (!protects || !environment.isProtecting && environment.directory.isEmpty) && !environment.holdsKeys
-            && !calls.isInUse
+    /// Under `opportunistic` only people's own devices seal. What a client sends is not opened with keys that are held.
+    package func passesLongMessages(fromClient isFromClient: Bool) -> Bool {
+        (!protects || !environment.isProtecting && environment.directory.isEmpty)
+            && (isFromClient || !environment.holdsKeys) && !calls.isInUse
     }
 
     /// Lets such a message pass. `hosted` would refuse it, so it is counted.

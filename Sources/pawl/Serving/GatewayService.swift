@@ -34,18 +34,27 @@ struct GatewayService: Service {
     let announce: @Sendable (String) -> Void
 
     func run() async throws {
+        let failure: StoreError?
         switch start {
-        case .assembled(let assembled): try await serve(assembled, nil)
+        case .assembled(let assembled):
+            try await serve(assembled, nil)
+            failure = assembled.failure()
         case .standby(let standby, let assemble):
-            do { try await run(standby, assemble) } catch {
+            do { failure = try await run(standby, assemble)?.failure() } catch {
                 standby.membership.leave()
                 throw error
             }
         }
+        // A service manager starts a process again that has failed, and leaves one that was stopped.
+        if let failure { throw failure }
     }
 
     /// Stands by, and serves when the shards are its own.
-    private func run(_ standby: Standby, _ assemble: @Sendable () throws -> Assembly.Assembled) async throws {
+    ///
+    /// - Returns: what has served and is stopped; nil if the shards were never its own.
+    private func run(
+        _ standby: Standby, _ assemble: @Sendable () throws -> Assembly.Assembled
+    ) async throws -> Assembly.Assembled? {
         standby.begin()
         let configuration = standby.configuration
         let ports = try await ControlPorts.open(
@@ -67,7 +76,8 @@ struct GatewayService: Service {
                 manager?.notify(.stopping)
                 await ports.close()
                 standby.membership.leave()
-                return try await standby.group.shutdownGracefully()
+                try await standby.group.shutdownGracefully()
+                return nil
             }
             let assembled: Assembly.Assembled
             do { assembled = try assemble() } catch { throw Failure(cause: error) }
@@ -75,6 +85,7 @@ struct GatewayService: Service {
             standby.serve(assembled.gateway)
             try assembled.gateway.commit([.audit(standby.auditRow)])
             try await serve(assembled, (standby, ports))
+            return assembled
         } catch {
             await ports.close()
             throw error
@@ -119,8 +130,6 @@ struct GatewayService: Service {
         await gateway.front.stop()
         assembled.completeStore()
         try await assembled.group.shutdownGracefully()
-        // A service manager starts a process again that has failed, and leaves one that was stopped.
-        if let failure = assembled.failure() { throw failure }
     }
 
     /// Why a serving gateway is not ready; nil if it is.

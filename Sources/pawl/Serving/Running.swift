@@ -86,7 +86,11 @@ struct Running {
                 throw Self.failToStart(error, format, name)
             }
             let service = GatewayService(start: start, manager: manager) { Self.announce(name + $0, format) }
-            services.append(.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup))
+            // One that has failed lets the others of the process stop in their order.
+            services.append(
+                .init(
+                    service: service, successTerminationBehavior: .gracefullyShutdownGroup,
+                    failureTerminationBehavior: .gracefullyShutdownGroup))
             services.append(
                 .init(service: HangupService(gateway: gateway, manager: manager), successTerminationBehavior: .ignore))
         }
