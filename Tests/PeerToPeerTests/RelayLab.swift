@@ -39,7 +39,15 @@ final class RelayLab: Sendable {
         }
         guard let config else { throw CypherTransportError.notFound }
         let client = GatewayTransportClient(url: try lab.url, for: own) { _ in login }
-        try await client.publishKeyBundle(config)
+        // A gateway on a busy machine may answer too late.
+        try await eventuallyAsync("the gateway knows \(name)") {
+            do {
+                try await client.publishKeyBundle(config)
+                return true
+            } catch CypherTransportError.offline {
+                return false
+            }
+        }
         return (person, factory)
     }
 

@@ -173,7 +173,7 @@ import Testing
             request.url.hasSuffix("/accounts/x%2541/config")
                 ? Self.response(404, #"{"error":"pawl_unknown_call"}"#) : Self.response(404, "not found")
         }
-        for name: Username in ["x%41", "\u{1}x", "a b", "a/b", "a;b", "..", ""] {
+        for name: Username in ["x%41", "\u{1}x", "a/b", "a;b", "..", ""] {
             await #expect(throws: CypherTransportError.notFound) {
                 _ = try await client.readKeyBundle(forUsername: name)
             }
