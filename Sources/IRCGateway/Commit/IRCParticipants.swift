@@ -257,7 +257,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             return [.init(connection: job.connection, reply: .sealFailed(ticket: job.ticket, .notCommitted))]
         case .open(let job):
             var replies = [
-                AddressedReply(connection: job.connection, reply: IRCReply.openFailed(ticket: job.ticket, .notCommitted))
+                AddressedReply(connection: job.connection, reply: IRCReply.openFailed(ticket: job.ticket, .store))
             ]
             if let line = job.line { answer(line, nil, &replies, now) }
             return replies

@@ -382,7 +382,7 @@ extension OpenFailure {
     /// Whether the store can be asked again.
     init(_ error: StoreError) {
         switch error {
-        case .unavailable, .unknown, .fenced, .epochLost: self = .notCommitted
+        case .unavailable, .unknown, .fenced: self = .notCommitted
         default: self = .store
         }
     }
