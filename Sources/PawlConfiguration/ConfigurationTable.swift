@@ -384,8 +384,8 @@ extension ConfigurationKey {
 
     static let limitConnections = ConfigurationKey(
         "limits.connections", .whole(1...1_000_000), standard: .one("10000"),
-        reason: "The number of clients that may be connected at one time. Ten thousand idle clients take 160 MB, or 350 MB "
-            + "with TLS; the limit of open files must be somewhat above twice this number."
+        reason: "The number of clients that may be connected at one time. Ten thousand idle clients take 160 MB, or "
+            + "350 MB with TLS; the limit of open files must be somewhat above twice this number."
     ) { one($0.limits.connections) }
 
     static let limitFragments = ConfigurationKey(
