@@ -76,7 +76,11 @@ import Testing
         let pair = try Pair(nil, second: [])
         pair.exchangeKeys()
         send(pair.first, pair.alice, "bob", lines)
-        #expect(texts(pair.bob, from: "alice") == ["hello"] + shown.filter { !$0.isEmpty })
+        // Each is a message of its own there, and has the mark.
+        #expect(
+            texts(pair.bob, from: "alice") == [
+                "hello", "[e2e] first the list", "[e2e] second how is ", "[e2e] everyone", "[e2e] third",
+            ])
         #expect(!pair.bob.read.contains { $0.contains("BATCH") })
     }
 
