@@ -43,7 +43,7 @@ package struct CrossingSession {
     }
 }
 
-/// What was opened.
+/// The result of opening an envelope.
 package struct OpenedBody {
     /// The padded body.
     package var body: [UInt8]

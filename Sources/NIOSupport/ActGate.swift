@@ -199,7 +199,7 @@ private final class ActGateHandler: ChannelDuplexHandler {
         gate.wait(ObjectIdentifier(self)) { eventLoop.execute { bound.value.0.resume(bound.value.1) } }
     }
 
-    /// Passes on what is held while the gate is open. Handlers may write meanwhile; that comes after what was held before.
+    /// Passes on what is held while the gate is open. What handlers write meanwhile comes after it.
     private func resume(_ context: ChannelHandlerContext) {
         while isOpen {
             if let output = outputs.popFirst() {

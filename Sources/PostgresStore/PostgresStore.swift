@@ -89,7 +89,7 @@ package final class PostgresStore: Store {
         let joining = membership.joining
         var state = try membership.own()
         do throws(StoreError) {
-            // Not over the connection of the beat: nobody knows how long it takes.
+            // Not over the beat's connection: this may take longer than a beat may be late.
             state.counters = try Counters(over: joining.writer)
         } catch {
             membership.leave()
