@@ -6,8 +6,8 @@ public struct TransportLimits: Sendable, Hashable {
     public var inFlight = 1024
     /// Connections of one bound transport, 256. Each holds a descriptor and, at worst, one message.
     public var connections = 256
-    /// Time to connect and to agree on version and protocol, 5 seconds.
-    public var handshake: Duration = .seconds(5)
+    /// Time to connect and to agree on version and protocol, 15 seconds: enough for a phone whose first packets are lost.
+    public var handshake: Duration = .seconds(15)
     /// Time in which a transport has to return its status, 3 seconds: a person waits for the list.
     public var status: Duration = .seconds(3)
     /// Time for requests under way when a bound transport is closed, 10 seconds.

@@ -35,7 +35,7 @@ import Testing
             #expect(line.body == text && line.text.hasPrefix("@batch=\(reference)"))
         }
         try bob.expect("its end") { $0.command == "BATCH" && $0.parameters.first == "-\(reference)" }
-        try carol.waitFor("\tlong\n", in: .chat("alice"))
+        try carol.waitFor("\t[e2e] long\n", in: .chat("alice"))
         #expect(carol.log(.chat("alice")).contains("[e2e] canary two is"))
         #expect(!lab.tap.shows("canary") && !lab.tap.shows("multiline"))
     }
