@@ -149,7 +149,8 @@ extension Frame {
 
 /// Reads frames from a stream of bytes, in pieces of any size.
 ///
-/// It holds at most one frame that is not complete. After an error it stays failed.
+/// It holds at most one frame that is not complete, and as much memory for frames that were read. After an error it
+/// stays failed.
 package struct FrameReader {
     /// Upper bound of the length field, in bytes.
     package var limit: Int
@@ -159,14 +160,21 @@ package struct FrameReader {
     /// - Parameter limit: Upper bound of the length field. A longer frame is refused before its payload is stored.
     package init(limit: Int) { self.limit = limit }
 
+    /// The memory for what has arrived, in bytes.
+    package var storage: Int { buffer.storageCapacity }
+
     /// Takes bytes that arrived.
+    ///
+    /// Discards the read bytes once they are as many as the unread ones. Otherwise a peer whose every write ends inside a
+    /// frame would let the buffer grow for ever.
     package mutating func append(_ bytes: ByteBuffer) {
         guard failure == nil else { return }
-        if buffer.readableBytes == 0 {
+        guard buffer.readableBytes > 0 else {
             buffer = bytes
-        } else {
-            buffer.writeImmutableBuffer(bytes)
+            return
         }
+        if buffer.readerIndex >= buffer.readableBytes { buffer.discardReadBytes() }
+        buffer.writeImmutableBuffer(bytes)
     }
 
     /// The next frame, or nil if more bytes are needed.

@@ -67,6 +67,21 @@ import TransportCodec
         }
     }
 
+    /// A peer whose every write ends inside a frame, as under load: what was read does not stay in memory.
+    @Test func whatWasReadIsNotKept() throws {
+        let frame = Self.bytes([.request(id: 1, ByteBuffer(repeating: 7, count: 1000))])
+        var (reader, count) = (FrameReader(limit: 2000), 0)
+        reader.append(try #require(frame.getSlice(at: 0, length: 500)))
+        for _ in 0..<5000 {
+            var bytes = try #require(frame.getSlice(at: 500, length: frame.readableBytes - 500))
+            bytes.writeImmutableBuffer(try #require(frame.getSlice(at: 0, length: 500)))
+            reader.append(bytes)
+            count += try Self.read(&reader).count
+        }
+        #expect(count == 5000)
+        #expect(reader.storage <= 16 << 10, "\(reader.storage) bytes")
+    }
+
     @Test func anEndInsideAFrameIsSeen() throws {
         let bytes = Self.bytes([.request(id: 9, Self.text)])
         for end in 1..<bytes.readableBytes {
