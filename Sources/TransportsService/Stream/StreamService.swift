@@ -82,6 +82,8 @@ private final class ServiceConnection: Sendable {
     private struct State: Sendable {
         var running: [UInt64: Task<Void, Never>] = [:]
         var hasGreeted = false
+        /// Whether the greeting was not accepted. The connection ends after the reason, and serves nothing before that.
+        var isRefused = false
         var isDraining = false
     }
 
@@ -100,7 +102,9 @@ private final class ServiceConnection: Sendable {
 
     /// - Returns: false if the client does not follow the protocol.
     func handle(_ frame: Frame) -> Bool {
-        switch frame {
+        // The client may have sent requests before it could read that they are not served.
+        guard !state.withLock({ $0.isRefused }) else { return true }
+        return switch frame {
         case .hello(let version, let proto): greet(version, proto)
         case .request(let id, let request): start(id, request)
         case .cancel(let id): cancel(id)
@@ -127,6 +131,7 @@ private final class ServiceConnection: Sendable {
                 nil
             }
         if let reason {
+            state.withLock { $0.isRefused = true }
             outbox.append(.unavailable(reason: ByteBuffer(string: reason)))
             outbox.close()
         } else {

@@ -64,8 +64,10 @@ import TransportsService
 
     init() throws { scratch = try ScratchDirectory() }
 
-    private func serve(_ limits: TransportLimits = TransportLimits()) async throws -> any BoundTransport {
-        let bound = TransportsService.UnixTransport(path: path, limits: limits).bind(processor: Workshop().processor)
+    private func serve(
+        _ limits: TransportLimits = TransportLimits(), _ workshop: Workshop = Workshop()
+    ) async throws -> any BoundTransport {
+        let bound = TransportsService.UnixTransport(path: path, limits: limits).bind(processor: workshop.processor)
         try await bound.ready().get()
         return bound
     }
@@ -111,6 +113,25 @@ import TransportsService
         #expect(String(buffer: reason) == "the service speaks version 1 and not 2")
         #expect(try await client.next() == nil)
         await bound.close()
+    }
+
+    /// A client that does not wait for the answer to its greeting: what it asks for is not done.
+    @Test(arguments: [
+        Frame.hello(version: 2, proto: ByteBuffer(string: "test/1")),
+        .hello(version: Frame.version, proto: ByteBuffer(string: "other/1")),
+    ])
+    func requestsBehindARefusedGreetingAreNotProcessed(_ greeting: Frame) async throws {
+        let workshop = Workshop()
+        let bound = try await serve(TransportLimits(), workshop)
+        let client = try RawClient(path)
+        client.write(greeting, .request(id: 1, ByteBuffer(string: "echo")), .cancel(id: 1), Self.hello())
+        guard case .unavailable? = try await client.next() else {
+            Issue.record("the greeting is accepted")
+            return
+        }
+        #expect(try await client.next() == nil)
+        await bound.close()
+        #expect(workshop.count == 0)
     }
 
     @Test func whatAClientMayNotSendAfterItsGreetingEndsTheConnection() async throws {
