@@ -94,7 +94,9 @@ package struct Forwarding: Sendable {
 
     private func element(_ host: String?) -> String {
         guard let host else { return "for=\(node);proto=\(scheme)" }
-        let isToken = !host.isEmpty && host.utf8.allSatisfy { $0 != 0x3A && $0 != 0x5B && $0 != 0x5D && $0 < 0x80 }
+        // What is no token is quoted: a semicolon or a comma of the client would begin another pair or element. A `Host`
+        // that was accepted has no quotes and backslashes.
+        let isToken = !host.isEmpty && host.utf8.allSatisfy(HeadParser.isTokenByte)
         return "for=\(node);proto=\(scheme);host=\(isToken ? host : "\"\(host)\"")"
     }
 

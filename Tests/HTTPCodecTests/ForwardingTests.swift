@@ -24,6 +24,13 @@ import Testing
             ])
     }
 
+    /// A `Host` may have characters that divide the pairs and elements of `Forwarded`. RFC 7239 section 4.
+    @Test(arguments: ["chat;for=1.2.3.4", "chat,for=1.2.3.4", "chat=x", "(chat)"])
+    func aHostIsOneValue(_ host: String) {
+        let headers = forwarded(["Host": host])
+        #expect(headers["Forwarded"] == ["for=192.0.2.7;proto=http;host=\"\(host)\""])
+    }
+
     /// Backends go by fields of many names, depending on the proxy that they are used to.
     @Test(arguments: [
         "X-Real-IP", "x_real_ip", "True-Client-IP", "X-Client-IP", "CF-Connecting-IP", "X-Forwarded-Port",
