@@ -33,6 +33,8 @@ struct HeadParser {
 
     package mutating func request() throws(HTTPFault) -> ReceivedRequest {
         let method = try token(until: 0x20)
+        // RFC 9112 section 3.2.3: its target is no path, and bytes behind its answer are no messages. There are no tunnels.
+        guard method != "CONNECT" else { throw .malformed }
         let target = try target()
         let minor = try version(endingIn: 0x0D)
         try lineFeed()

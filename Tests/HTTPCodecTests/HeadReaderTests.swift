@@ -66,6 +66,8 @@ import Testing
         "GET a HTTP/1.1\r\nHost: x\r\n\r\n",
         "GET * HTTP/1.1\r\nHost: x\r\n\r\n",
         "CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
+        "CONNECT / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "CONNECT http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
         "GET http://y/ HTTP/1.1\r\nHost: x\r\n\r\n",
         "GET /\r\n\r\n",
         "G(T / HTTP/1.1\r\nHost: x\r\n\r\n",
