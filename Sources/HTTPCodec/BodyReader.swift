@@ -122,14 +122,15 @@ package struct BodyReader: Sendable {
 }
 
 extension HeaderFields {
-    /// The fields without those that frame, route or authenticate a message. RFC 9110 section 6.5.1.
+    /// The fields without those that frame, route or authenticate a message, or name a client. RFC 9110 section 6.5.1.
     var trailers: HeaderFields {
         var fields = self
         for name in [
             "content-length", "transfer-encoding", "host", "connection", "upgrade", "te", "trailer", "authorization",
-            "cookie", "set-cookie", "content-encoding", "content-type", "content-range", "forwarded",
-            "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "expect",
+            "cookie", "set-cookie", "content-encoding", "content-type", "content-range", "expect",
         ] where !fields.fields.isEmpty { fields.remove(name) }
+        // A backend may add trailers to the fields of the head, from which a client's own were removed.
+        fields.fields.removeAll { Forwarding.isAboutTheClient($0.name) }
         return fields
     }
 }

@@ -9,7 +9,7 @@
 /// - `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host` are added at the end. An untrusted client's values of
 ///   these fields, and of other fields by which proxies name a client, are removed.
 /// - White space around a value, chunk boundaries and extensions, and trailer fields that would frame, route or
-///   authenticate a message are not preserved.
+///   authenticate a message or name a client are not preserved.
 /// - The version is HTTP/1.1, toward the backend always. A target in absolute form becomes one in origin form.
 /// - `Upgrade` is forwarded for WebSocket only.
 ///
@@ -109,7 +109,8 @@ package struct Forwarding: Sendable {
         "x-remote-user", "x-remote-addr", "x-original-forwarded-for",
     ]
 
-    private static func isAboutTheClient(_ name: String) -> Bool {
+    /// Whether proxies name a client by this field.
+    static func isAboutTheClient(_ name: String) -> Bool {
         if HeaderFields.areOneBehindCGI(String(name.prefix(12)), "x-forwarded-") { return true }
         return aboutTheClient.contains { HeaderFields.areOneBehindCGI(name, $0) }
     }

@@ -34,6 +34,15 @@ import Testing
         #expect(result.rest == "GET")
     }
 
+    /// What a client may not claim in its head it may not claim in its trailers.
+    @Test(arguments: [
+        "X-Real-IP", "x_real_ip", "X-Forwarded-For", "X_Forwarded_Proto", "X-Forwarded-User", "Forwarded",
+    ])
+    func noTrailerNamesAClient(_ name: String) throws {
+        let result = try read("0\r\n\(name): 1.2.3.4\r\nX-Sum: 1\r\n\r\n", .chunked, by: 100)
+        #expect(result.trailers == ["X-Sum": "1"])
+    }
+
     @Test func everyCutWaits() throws {
         for count in 0..<Self.chunked.utf8.count {
             #expect(
