@@ -78,15 +78,8 @@ package struct RoomKeys {
 
     /// Reads an unsealed row. The cursor's copy is released at the end, so that the caller can wipe its bytes.
     private mutating func read(_ bytes: [UInt8], of row: RecordRow) throws {
+        guard row.name.hasPrefix("own ") else { return try readReceived(bytes, row.name) }
         var cursor = ByteCursor(bytes)
-        guard row.name.hasPrefix("own ") else {
-            while !cursor.isAtEnd {
-                var key = try cursor.field()
-                defer { key.wipe() }
-                received[row.name, default: []].append(Received(try SenderKeyReceiver(serialized: key.span)))
-            }
-            return
-        }
         var key = try cursor.field()
         defer { key.wipe() }
         let room = String(row.name.dropFirst(4))
@@ -98,6 +91,23 @@ package struct RoomKeys {
             ended[room, default: [:]][device] = EndedKey(id: try cursor.uint32(), count: try cursor.uint32())
         }
         own[room] = Own(try SenderKey(serialized: key.span))
+    }
+
+    /// Reads the keys of a sender in a room, each after the low 16 bits of its length: a key with more than some 900 skipped
+    /// messages is longer than two bytes can say, and its state says how long it is.
+    private mutating func readReceived(_ bytes: [UInt8], _ name: String) throws(RatchetError) {
+        let keys = try bytes.span.withUnsafeBytes { (bytes) throws(RatchetError) in
+            var reader = ByteReader(bytes)
+            var keys: [Received] = []
+            while !reader.rest.isEmpty {
+                let length = try reader.uint16()
+                let left = reader.rest.count
+                keys.append(Received(try SenderKeyReceiver.read(from: &reader)))
+                guard UInt16(truncatingIfNeeded: left - reader.rest.count) == length else { throw .malformed }
+            }
+            return keys
+        }
+        received[name] = keys
     }
 
     // MARK: Own keys
@@ -200,7 +210,7 @@ package struct RoomKeys {
         let name = Self.name(sender, room)
         var (bytes, state): ([UInt8], [UInt8]) = ([], [])
         let keys = received[name] ?? []
-        // Each has its length, of two bytes, before it.
+        // Each has the low 16 bits of its length before it; see `readReceived`.
         bytes.reserveCapacity(keys.reduce(0) { $0 + 2 + $1.receiver.serializedSize })
         for key in keys {
             key.receiver.serialize(into: &state)

@@ -123,7 +123,8 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
         self.skipped = skipped
     }
 
-    private static func read(from reader: inout ByteReader) throws(RatchetError) -> SenderKeyReceiver {
+    /// Reads the output of ``serialize(into:)`` from the front of `reader`: it states its own length.
+    package static func read(from reader: inout ByteReader) throws(RatchetError) -> SenderKeyReceiver {
         guard try reader.byte() == stateVersion else { throw .unsupportedVersion }
         let (id, first, next) = (try reader.uint32(), try reader.uint32(), try reader.uint32())
         let chainKey = ChainKey(secret: try reader.secret(32))
