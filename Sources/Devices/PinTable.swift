@@ -19,7 +19,7 @@ public struct PinTable: Sendable {
     public private(set) var peers: [AccountID: Peer] = [:]
     /// The owner of each device that has confirmed its list itself.
     private var owners: [DeviceID: AccountID] = [:]
-    /// The keys of all devices in pinned lists. Entries are removed only at the next start.
+    /// The keys of all devices in pinned lists. Entries stay until the peer is removed, or the next start.
     private var identities: [DeviceID: IdentityKey] = [:]
 
     /// Makes a table of the person's own list and the stored peers.
@@ -38,10 +38,18 @@ public struct PinTable: Sendable {
         }
     }
 
-    /// Removes a peer: the next list under the name is pinned as a new one.
+    /// Removes a peer: the next list under the name is pinned as a new one. Keys that only this peer has shown for its
+    /// devices keep no other list from being pinned.
     public mutating func remove(_ name: AccountID) {
         removeOwner(name)
-        peers[name] = nil
+        guard let removed = peers.removeValue(forKey: name) else { return }
+        for version in removed.deviceList.versions {
+            for listed in version.devices where identities[listed.id] == listed.identity { identities[listed.id] = nil }
+        }
+        // Another list may have one of these devices too.
+        for peer in peers.values {
+            for listed in peer.deviceList.current { identities[listed.id] = listed.identity }
+        }
     }
 
     private mutating func removeOwner(_ name: AccountID) {

@@ -225,6 +225,20 @@ import Testing
         #expect(pins.keep(alice) != nil && pins.devices(of: alice).count == 2)
     }
 
+    /// A peer has shown another person's device with a key of its own. Once it is forgotten, that person can be known.
+    @Test mutating func aForgottenPeerHoldsNoNumber() throws {
+        let (own, phone, laptop) = (Device(1, &random), Device(2, &random), Device(3, &random))
+        var pins = PinTable(device: own.id, deviceList: own.list)
+        let (thief, eve) = (Device(2, &random), AccountID.services("eve"))
+        try pin(try adding(laptop, to: thief.list, by: thief), thief.id, eve, in: &pins)
+        try pin(laptop.list, laptop.id, carol, in: &pins)
+        #expect(refusal(pins.assess(phone.list, with: phone.id, as: [alice], at: 6)) == .belongsElsewhere)
+        pins.remove(eve)
+        #expect(pins.identity(of: phone.id) == nil && pins.identity(of: laptop.id) == laptop.entry.identity)
+        try pin(phone.list, phone.id, alice, in: &pins)
+        #expect(refusal(pins.assess(thief.list, with: thief.id, as: [eve], at: 6)) == .belongsElsewhere)
+    }
+
     @Test mutating func theTableHasALimit() {
         let (own, phone, other) = (Device(1, &random), Device(2, &random), Device(3, &random))
         var pins = PinTable(device: own.id, deviceList: own.list)
