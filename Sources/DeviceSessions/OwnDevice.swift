@@ -320,9 +320,9 @@ package final class OwnDevice {
         state.roomKeys.key(for: room, readers: readers, random: &random)
     }
 
-    /// The control message with the key of a room for one member's devices; nil if all of them have it.
+    /// The control message with the key of a room for one member's devices; nil if all of them have it and none has asked.
     package func distribution(of key: RoomKeys.Own, room: String, to devices: [DeviceID]) -> ControlMessage? {
-        guard !Set(devices).isSubset(of: state.roomKeys.readers(in: room)) else { return nil }
+        guard state.roomKeys.isKeyDue(for: devices, in: room) else { return nil }
         return .senderKey(room: room, key.key.distribution, ended: state.roomKeys.ended(for: devices, in: room))
     }
 
@@ -335,7 +335,7 @@ package final class OwnDevice {
     }
 
     /// Records that a device has asked for the key of a room.
-    package func forget(reader: DeviceID, in room: String) { state.roomKeys.forget(reader: reader, in: room) }
+    package func asked(by reader: DeviceID, in room: String) { state.roomKeys.asked(by: reader, in: room) }
 
     /// Takes the key of a sender in a room.
     ///

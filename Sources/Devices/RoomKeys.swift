@@ -41,6 +41,8 @@ package struct RoomKeys {
     private var own: [ExactText: Own] = [:]
     /// Devices that have our current key, by room.
     private var readers: [ExactText: Set<DeviceID>] = [:]
+    /// Those of them that have asked for it again. They may have it all the same: when one leaves, a new key is made.
+    private var asking: [ExactText: Set<DeviceID>] = [:]
     /// The last of our earlier keys that a device had, by room.
     private var ended: [ExactText: [DeviceID: EndedKey]] = [:]
     /// Ours: devices in one room for which `ended` is kept.
@@ -69,7 +71,7 @@ package struct RoomKeys {
     mutating func restore(_ name: String, _ row: RecordRow?) {
         if name.hasPrefix("own ") {
             let room = String(name.dropFirst(4))
-            (own[room], readers[room], ended[room]) = (nil, nil, nil)
+            (own[room], readers[room], asking[room], ended[room]) = (nil, nil, nil, nil)
         } else {
             received[name] = nil
         }
@@ -121,7 +123,7 @@ package struct RoomKeys {
         if let old = own[room] { end(old, in: room) }
         let fresh = Own(SenderKey(random: &random))
         own[room] = fresh
-        self.readers[room] = []
+        (self.readers[room], asking[room]) = ([], nil)
         return fresh
     }
 
@@ -138,13 +140,23 @@ package struct RoomKeys {
     }
 
     /// Devices that have our key for a room.
-    package func readers(in room: String) -> Set<DeviceID> { readers[room] ?? [] }
+    private func readers(in room: String) -> Set<DeviceID> { readers[room] ?? [] }
+
+    /// Whether our key for a room has to be sent to some of these devices: they do not have it, or have asked for it.
+    package func isKeyDue(for devices: [DeviceID], in room: String) -> Bool {
+        !readers(in: room).subtracting(asking[room] ?? []).isSuperset(of: devices)
+    }
 
     /// Records the devices that our key has been sent to.
-    package mutating func give(to readers: Set<DeviceID>, in room: String) { self.readers[room] = readers }
+    package mutating func give(to readers: Set<DeviceID>, in room: String) {
+        (self.readers[room], asking[room]) = (readers, nil)
+    }
 
     /// Records that a device needs the key again, because it has asked for it.
-    package mutating func forget(reader: DeviceID, in room: String) { readers[room]?.remove(reader) }
+    package mutating func asked(by reader: DeviceID, in room: String) {
+        guard readers(in: room).contains(reader) else { return }
+        asking[room, default: []].insert(reader)
+    }
 
     /// Separates the readers of a key from the earlier keys in a row; no device has this id.
     private static let endOfReaders: UInt64 = 0

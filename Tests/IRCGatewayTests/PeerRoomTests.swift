@@ -73,6 +73,23 @@ import Vault
         #expect(!people[2].read.contains { $0.contains("secret two") })
     }
 
+    /// A member that has the key asks for it, and is removed before it can be sent again: the others get a new one.
+    @Test func whoHasAskedForTheKeyAndIsRemovedCannotReadOn() {
+        send(0, "secret one")
+        carol.run(people[2]) {
+            let body = ControlMessage.senderKeyWanted(room: "#room").body
+            people[2].machine.answered(.sidecar(.controlMessage(.nick("alice"), body)), at: carol.now, $0)
+        }
+        carol.settle()
+        alice.backend.kick(people[2].id, from: "#room", by: people[0].id)
+        alice.settle()
+        let before = alice.backend.seen.count
+        send(0, "secret two")
+        #expect(alice.backend.seen.dropFirst(before).count { $0.contains("NOTICE bob :?PAWL:") } == 1)
+        #expect(texts(people[1]) == ["[e2e] secret one", "[e2e] secret two"])
+        #expect(!people[2].read.contains { $0.contains("secret two") })
+    }
+
     @Test func aRemovedMemberWhoGoesOnSendingIsWithheld() {
         send(2, "secret one")
         alice.backend.kick(people[2].id, from: "#room", by: people[0].id)

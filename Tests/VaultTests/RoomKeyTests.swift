@@ -53,4 +53,24 @@ import Testing
         #expect(try open(messages[3], after).text == [0, 3])
         #expect(throws: RatchetError.duplicate) { try open(messages[1500], after) }
     }
+
+    /// A device that has the key keeps it when it asks for it again, and reads nothing more when it has left.
+    @Test func aDeviceThatHasAskedIsStillAReader() throws {
+        var random = SeededGenerator(seed: 2)
+        var state = try state(&random)
+        let (bob, carol) = (DeviceID(6), DeviceID(8))
+        let first = state.roomKeys.key(for: "#room", readers: [bob, carol], random: &random)
+        state.roomKeys.give(to: [bob, carol], in: "#room")
+        // One that does not have it may ask as well.
+        for reader in [carol, DeviceID(10)] { state.roomKeys.asked(by: reader, in: "#room") }
+        #expect(!state.roomKeys.isKeyDue(for: [bob], in: "#room"))
+        #expect(state.roomKeys.isKeyDue(for: [carol], in: "#room"))
+        #expect(state.roomKeys.isKeyDue(for: [DeviceID(10)], in: "#room"))
+        let second = state.roomKeys.key(for: "#room", readers: [bob, carol], random: &random)
+        let third = state.roomKeys.key(for: "#room", readers: [bob], random: &random)
+        #expect(second === first && third !== first)
+        #expect(state.roomKeys.isKeyDue(for: [bob], in: "#room"))
+        state.roomKeys.give(to: [bob], in: "#room")
+        #expect(!state.roomKeys.isKeyDue(for: [bob], in: "#room"))
+    }
 }

@@ -83,7 +83,7 @@ extension IRCParticipants {
         case .senderKey(let room, let distribution, let ended):
             return own.take(
                 distribution, ended: ended, from: envelope.sender, in: room, random: &vault.random, &unit.changes)
-        case .senderKeyWanted(let room): own.forget(reader: envelope.sender, in: room)
+        case .senderKeyWanted(let room): own.asked(by: envelope.sender, in: room)
         // The beginning of a session is repeated by the owner of the session that is kept; a person asks again.
         case .ready, .acknowledge, .adopted, .roomRequest: break
         }
@@ -188,7 +188,7 @@ extension IRCParticipants {
                 &unit.changes)
         case .senderKeyWanted(let room):
             opened.sender = try own.owner(of: envelope, from: job.source)
-            own.forget(reader: envelope.sender, in: room)
+            own.asked(by: envelope.sender, in: room)
         case .roomRequest(let request):
             opened.sender = try own.owner(of: envelope, from: job.source)
             try own.take(request, of: envelope.sender, from: opened.sender, &unit)
