@@ -26,7 +26,7 @@ package final class SessionBox {
 /// An object: a member of ``Vault`` that is a value is copied to be read.
 package final class SessionCache {
     /// Ours: sessions in memory, about 1 KB each. Further ones are loaded from the store when they are needed.
-    static var sessionLimit: Int { 50_000 }
+    package static var sessionLimit: Int { 50_000 }
 
     /// Ours: capacity for a serialized state, so that the array does not grow and leave copies in memory. A session has
     /// some 1 KB, and more if it has missed many messages.
@@ -37,14 +37,23 @@ package final class SessionCache {
     package var random: VaultRandomSource
     private var devices: [AccountID: HostedDevice] = [:]
     private var owners: [DeviceID: AccountID] = [:]
-    private var sessions: [SessionID: SessionBox] = [:]
+    /// Ours: sessions in memory, besides those that are not written yet.
+    private let sessionLimit: Int
+    /// At most half of the limit. When it is full it replaces `older`, and sessions that were not used since are dropped. So
+    /// a session that a job has asked for stays while the job asks for others.
+    private var recent: [SessionID: SessionBox] = [:]
+    private var older: [SessionID: SessionBox] = [:]
     /// Sessions that have changed since they were last written.
     private var dirty: Set<SessionID> = []
     /// The state that is being sealed; empty between batches. It keeps its memory.
     private var serialized: [UInt8] = []
 
-    package init(sealer: StorageSealer, store: any Store, random: some RandomSource) {
+    package init(
+        sealer: StorageSealer, store: any Store, random: some RandomSource,
+        sessionLimit: Int = SessionCache.sessionLimit
+    ) {
         (self.sealer, self.store, self.random) = (sealer, store, VaultRandomSource(random))
+        self.sessionLimit = sessionLimit
         serialized.reserveCapacity(Self.stateCapacity)
     }
 
@@ -106,7 +115,8 @@ package final class SessionCache {
     package func forget(_ account: AccountID) {
         guard let device = devices.removeValue(forKey: account) else { return }
         owners[device.id] = nil
-        sessions = sessions.filter { $0.key.owner != device.id && $0.key.peer != device.id }
+        recent = recent.filter { $0.key.owner != device.id && $0.key.peer != device.id }
+        older = older.filter { $0.key.owner != device.id && $0.key.peer != device.id }
         dirty = dirty.filter { $0.owner != device.id && $0.peer != device.id }
     }
 
@@ -126,7 +136,7 @@ package final class SessionCache {
 
     /// The sessions with a device, from memory or from the store; nil if there are none.
     package func session(_ id: SessionID) throws(StoreError) -> SessionBox? {
-        if let box = sessions[id] { return box }
+        if let box = cached(id) { return box }
         guard let row = try store.session(id) else { return nil }
         do {
             var bytes = try sealer.open(row.sealedState, label: Self.label(id, fence: row.fence))
@@ -141,10 +151,24 @@ package final class SessionCache {
         }
     }
 
-    private func keep(_ box: SessionBox, _ id: SessionID) {
-        if sessions.count >= Self.sessionLimit { sessions = sessions.filter { dirty.contains($0.key) } }
-        sessions[id] = box
+    private func cached(_ id: SessionID) -> SessionBox? {
+        if let box = recent[id] { return box }
+        guard let box = older[id] else { return nil }
+        keep(box, id)
+        return box
     }
+
+    private func keep(_ box: SessionBox, _ id: SessionID) {
+        if recent.count >= sessionLimit / 2, recent[id] == nil {
+            let unwritten = older.filter { dirty.contains($0.key) }
+            older = recent
+            recent = unwritten
+        }
+        older[id] = nil
+        recent[id] = box
+    }
+
+    private func remove(_ id: SessionID) { (recent[id], older[id]) = (nil, nil) }
 
     /// Sets up both ends of a session inside the vault. Nothing is sent: the prekeys are made for this use, used at
     /// once and wiped.
@@ -197,7 +221,7 @@ package final class SessionCache {
         if let box = try? self.session(id), box.sessions.peerIdentity == session.peerIdentity {
             box.sessions.begin(session)
         } else {
-            var fence = sessions[id]?.fence
+            var fence = cached(id)?.fence
             if fence == nil { fence = try store.session(id)?.fence }
             keep(SessionBox(SessionRecord(session), fence: fence ?? 0), id)
         }
@@ -208,9 +232,13 @@ package final class SessionCache {
     ///
     /// - Parameter box: the sessions before it.
     package func restore(_ box: SessionBox?, as id: SessionID) {
-        if let box, sessions[id] === box { return _ = box.sessions.abandon() }
-        sessions[id] = box
-        if box == nil { dirty.remove(id) }
+        if let box, cached(id) === box { return _ = box.sessions.abandon() }
+        guard let box else {
+            remove(id)
+            dirty.remove(id)
+            return
+        }
+        keep(box, id)
     }
 
     /// Adds a session that a remote device has begun while ours is kept: it only receives, unless ours stays unanswered.
@@ -237,7 +265,7 @@ package final class SessionCache {
         guard !dirty.isEmpty else { return rows }
         defer { serialized.wipe() }
         for id in dirty {
-            guard let box = sessions[id] else { continue }
+            guard let box = recent[id] ?? older[id] else { continue }
             serialized.wipe()
             box.sessions.serialize(into: &serialized)
             box.fence += 1
@@ -252,7 +280,7 @@ package final class SessionCache {
     /// Drops sessions from memory, so that they are read from the store again.
     package func drop(_ ids: some Sequence<SessionID>) {
         for id in ids {
-            sessions[id] = nil
+            remove(id)
             dirty.remove(id)
         }
     }

@@ -14,8 +14,8 @@ import Vault
     private let id = SessionID(owner: DeviceID(2), peer: DeviceID(4), in: .only)
     private let data: [UInt8] = [1]
 
-    private func sessionCache(_ seed: UInt64) -> SessionCache {
-        SessionCache(sealer: sealer, store: store, random: SeededGenerator(seed: seed))
+    private func sessionCache(_ seed: UInt64, sessionLimit: Int = SessionCache.sessionLimit) -> SessionCache {
+        SessionCache(sealer: sealer, store: store, random: SeededGenerator(seed: seed), sessionLimit: sessionLimit)
     }
 
     private func commit(_ sessionCache: SessionCache) throws {
@@ -78,6 +78,41 @@ import Vault
             _ = try box.sessions.decrypt(line.span, associatedData: data.span, into: &opened)
             #expect(opened == text)
         }
+    }
+
+    /// What a job has asked for stays in memory while it asks for more, so that every step of a ratchet is stored.
+    @Test func sessionsInUseAreNotDropped() throws {
+        var random = SeededGenerator(seed: 8)
+        let first = sessionCache(1)
+        var made: [StoreChange] = []
+        let devices = try (0..<6).map {
+            try first.device(
+                for: .services("user\($0)"), now: Timestamp(monotonic: 1, wall: 1), avoiding: { _ in false }, &made)
+        }
+        for recipient in devices { try first.pair(devices[0], recipient, in: .only) }
+        try commit(first)
+
+        let second = sessionCache(2, sessionLimit: 4)
+        let ends = devices.map { SessionCache.ends(sender: devices[0].id, recipient: $0.id, in: .only) }
+        for start in [0, 1] {
+            // An odd number of sessions first, then both ends of each of the others.
+            for end in ends.prefix(start) { _ = try second.session(end.sending) }
+            for end in ends.dropFirst(start) {
+                let sending = try #require(try second.session(end.sending))
+                let receiving = try #require(try second.session(end.receiving))
+                for id in [end.sending, end.receiving] { second.markDirty(id) }
+                let sealed = try message([1], sending, &random)
+                var opened: [UInt8] = []
+                _ = try receiving.sessions.decrypt(sealed.span, associatedData: data.span, into: &opened)
+                let rows = try second.takeChanges()
+                #expect(Set(rows.map(\.row)) == [end.sending, end.receiving])
+                #expect(try store.commit(rows.map(\.group)) == [nil, nil])
+            }
+        }
+        // Those that were not used since are not in memory any more.
+        weak let unused = try second.session(ends[0].sending)
+        for end in ends.dropFirst() { _ = try second.session(end.receiving) }
+        #expect(unused === nil)
     }
 
     /// Who can write to the store cannot exchange rows: each opens in its own place, and a session with its own fence.
