@@ -27,7 +27,8 @@ package struct FragmentAssembler: Sendable {
         case duplicate
         /// The fragment contradicts an earlier one with the same id; the envelope is dropped.
         case contradiction
-        /// A limit is reached: the fragment is dropped, earlier ones are kept.
+        /// The source has too many incomplete envelopes, or this one has too many bytes: the fragment is dropped, earlier ones
+        /// are kept.
         case overflow
     }
 
@@ -48,6 +49,8 @@ package struct FragmentAssembler: Sendable {
     private var partials: [Key: Partial] = [:]
     private var perSource: [String: Int] = [:]
     private var bytes = 0
+    /// Sources of envelopes that were dropped for others, until they are reported.
+    private var displaced: Set<String> = []
 
     package init(limits: Limits = Limits()) { self.limits = limits }
 
@@ -73,7 +76,8 @@ package struct FragmentAssembler: Sendable {
                 }
                 return .duplicate
             }
-            guard bytes + piece.count <= limits.bytes else { return .overflow }
+            guard partial.bytes + piece.count <= limits.bytes else { return .overflow }
+            makeRoom(for: piece.count, of: key)
             partial.pieces[index] = piece
             partial.missing -= 1
             partial.bytes += piece.count
@@ -84,9 +88,10 @@ package struct FragmentAssembler: Sendable {
             drop(key)
             return .complete(partial.pieces.flatMap { $0 ?? [] })
         }
-        guard partials.count < limits.envelopes, perSource[source, default: 0] < limits.envelopesPerSource,
-            bytes + piece.count <= limits.bytes
-        else { return .overflow }
+        guard perSource[source, default: 0] < limits.envelopesPerSource, piece.count <= limits.bytes else {
+            return .overflow
+        }
+        makeRoom(for: piece.count, of: key)
         var partial = Partial(
             pieces: Array(repeating: nil, count: count), missing: count - 1, bytes: piece.count,
             deadline: now + limits.inactivity)
@@ -97,11 +102,29 @@ package struct FragmentAssembler: Sendable {
         return .waiting
     }
 
-    /// Drops expired envelopes and returns the sources whose messages were lost.
+    /// Drops other envelopes until there is room for a fragment: one of the source that has the most of them, and of those the
+    /// one that has waited longest. So nobody keeps others from sending by beginning envelopes that never end.
+    private mutating func makeRoom(for count: Int, of key: Key) {
+        let isNew = partials[key] == nil
+        while isNew && partials.count >= limits.envelopes || bytes + count > limits.bytes {
+            let others = partials.filter { $0.key != key }
+            let victim = others.max {
+                let held = (perSource[$0.key.source, default: 0], perSource[$1.key.source, default: 0])
+                return held.0 == held.1 ? $0.value.deadline > $1.value.deadline : held.0 < held.1
+            }
+            guard let victim else { return }
+            drop(victim.key)
+            if displaced.count < limits.envelopes { displaced.insert(victim.key.source) }
+        }
+    }
+
+    /// Drops expired envelopes and returns the sources whose messages were lost, with those of envelopes that were dropped for
+    /// others.
     package mutating func expire(now: Int64) -> [String] {
         let overdue = partials.filter { $0.value.deadline <= now }.map(\.key)
         for key in overdue { drop(key) }
-        return overdue.map(\.source)
+        defer { displaced = [] }
+        return overdue.map(\.source) + displaced.sorted()
     }
 
     private mutating func drop(_ key: Key) {

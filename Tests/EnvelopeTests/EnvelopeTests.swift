@@ -233,7 +233,7 @@ import Testing
         #expect(add(&assembler, 1, of: 2, [4], source: "a!x@y") == .complete([1, 4]))
     }
 
-    @Test func boundsHoldAndWhatIsHeldStays() {
+    @Test func boundsOfASourceHoldAndWhatIsHeldStays() {
         var limits = FragmentAssembler.Limits()
         limits.envelopes = 4
         limits.envelopesPerSource = 2
@@ -242,9 +242,34 @@ import Testing
         #expect(add(&assembler, 0, of: 2, [1], id: 1) == .waiting)
         #expect(add(&assembler, 0, of: 2, [1], id: 2) == .waiting)
         #expect(add(&assembler, 0, of: 2, [1], id: 3) == .overflow)
-        #expect(add(&assembler, 0, of: 2, [UInt8](repeating: 0, count: 99), source: "z!z@z") == .overflow)
+        #expect(add(&assembler, 0, of: 2, [UInt8](repeating: 0, count: 101), source: "z!z@z") == .overflow)
+        #expect(add(&assembler, 1, of: 2, [UInt8](repeating: 0, count: 100), id: 1) == .overflow)
         #expect(add(&assembler, 1, of: 2, [2], id: 1) == .complete([1, 2]))
         #expect(add(&assembler, 0, of: 2, [1], id: 3) == .waiting)
+    }
+
+    /// Somebody begins envelopes under many nicks and ends none. Others are read all the same.
+    @Test func unfinishedEnvelopesKeepNobodyFromSending() {
+        var limits = FragmentAssembler.Limits()
+        limits.envelopes = 8
+        limits.envelopesPerSource = 2
+        limits.bytes = 100
+        var assembler = FragmentAssembler(limits: limits)
+        for nick in 0..<4 {
+            for id in UInt32(1)...2 {
+                let outcome = add(
+                    &assembler, 0, of: 2, [UInt8](repeating: 0, count: 12), source: "x\(nick)!x@y", id: id,
+                    now: Int64(nick))
+                #expect(outcome == .waiting)
+            }
+        }
+        // Neither their number nor their bytes leave room.
+        #expect(add(&assembler, 0, of: 3, [1], now: 9) == .waiting)
+        #expect(add(&assembler, 1, of: 3, [UInt8](repeating: 2, count: 20), now: 10) == .waiting)
+        #expect(add(&assembler, 0, of: 2, [1], source: "x0!x@y", id: 3, now: 11) == .waiting)
+        #expect(add(&assembler, 2, of: 3, [3], now: 12) == .complete([1] + [UInt8](repeating: 2, count: 20) + [3]))
+        #expect(assembler.expire(now: 12) == ["x0!x@y", "x1!x@y"])
+        #expect(assembler.expire(now: 12).isEmpty)
     }
 
     @Test func inactivityEndsAWait() {
