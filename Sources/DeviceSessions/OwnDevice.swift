@@ -421,7 +421,7 @@ package final class OwnDevice {
             put(peer, &unit)
             return devices
         case .keep:
-            guard peer.isForked else { return [] }
+            guard peer.offered != nil else { return [] }
             peer.keepPinned()
             put(peer, &unit)
         case .forget:

@@ -78,12 +78,12 @@ public struct Peer: Equatable, Sendable {
         (deviceList, offered, isVerified, introduced) = (list, nil, false, [:])
     }
 
-    /// Keeps the pinned list and drops the fork that was offered, as a person has decided.
+    /// Keeps the pinned list and drops the list that was offered, as a person has decided.
     ///
     /// See ``PinTable/keep(_:)``.
     package mutating func keepPinned() {
-        guard isForked else { return }
-        (offered, settledVersions) = (nil, deviceList.versions.count)
+        if isForked { settledVersions = deviceList.versions.count }
+        offered = nil
     }
 
     /// Returns whether the device itself has confirmed that it belongs to this list: by signing a version or by showing

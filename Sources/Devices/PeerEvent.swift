@@ -47,7 +47,7 @@ extension PeerEvent {
 package enum PeerDecision: Sendable, Equatable {
     /// Trusts the offered keys.
     case accept
-    /// Keeps the pinned list, and drops the fork of it that is offered.
+    /// Keeps the pinned list, and drops the one that is offered.
     case keep
     /// Marks the safety number as compared.
     case verify

@@ -95,12 +95,13 @@ public struct PinTable: Sendable {
         return former
     }
 
-    /// Keeps the pinned list of a peer that shows a fork of it, as the person has decided. Other lists that leave it
-    /// within its present versions are refused from now on.
+    /// Keeps the pinned list of a peer that shows another one, as the person has decided. If that was a fork, other lists
+    /// that leave the pinned one within its present versions are refused from now on. Other keys are offered again if they
+    /// are shown again.
     ///
-    /// - Returns: the peer to store; nil if it is unknown, or shows no fork.
+    /// - Returns: the peer to store; nil if it is unknown, or shows no other list.
     public mutating func keep(_ name: AccountID) -> Peer? {
-        guard var peer = peers[name], peer.isForked else { return nil }
+        guard var peer = peers[name], peer.offered != nil else { return nil }
         peer.keepPinned()
         put(peer)
         return peer

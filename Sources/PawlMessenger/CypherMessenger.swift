@@ -108,7 +108,8 @@ public protocol CypherMessengerEventHandler: P2PEventHandler {
     func onDevicesChange(_ messenger: CypherMessenger) async
     /// Keys were exchanged with a person for the first time.
     func onKeysExchanged(with username: Username) async
-    /// A person shows other keys than before. Messages to them wait until ``PrivateChat/acceptKeys()`` is called.
+    /// A person shows other keys than before. Messages to them wait until ``PrivateChat/acceptKeys()`` or
+    /// ``PrivateChat/keepKeys()`` is called.
     func onContactIdentityChange(of username: Username) async
     /// A person shows another version of their device list than the known one, and neither continues the other: one of
     /// their devices may be stolen. The safety number is the same for both. Messages to them wait until

@@ -275,8 +275,8 @@ public struct PrivateChat: Sendable {
         _ = try await messenger.perform { .decide(ticket: $0, username.raw, .accept) }
     }
 
-    /// Keeps the known device list of the other person, who shows a fork of it, and ignores the fork. Changes nothing if
-    /// they show none.
+    /// Keeps the known device list of the other person, who shows other keys or a fork of the list, and ignores those. Other
+    /// keys that are still published are offered again. Changes nothing if they show none.
     public func keepKeys() async throws {
         _ = try await messenger.perform { .decide(ticket: $0, username.raw, .keep) }
     }

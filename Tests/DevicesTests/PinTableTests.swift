@@ -95,6 +95,32 @@ import Testing
         #expect(pins.peers.isEmpty && pins.owner(of: other.id) == nil)
     }
 
+    /// Someone has used the peer's name for a while. The known keys are used again, and the others can be offered again.
+    @Test mutating func otherKeysCanBeDropped() throws {
+        let (own, phone, other) = (Device(1, &random), Device(2, &random), Device(3, &random))
+        var pins = PinTable(device: own.id, deviceList: own.list)
+        try pin(phone.list, phone.id, alice, in: &pins)
+        let (verified, dropped) = (pins.verify(alice), pins.keep(alice))
+        #expect(verified != nil && dropped == nil)
+        for _ in 0..<2 {
+            guard case .changed(let peer) = pins.assess(other.list, with: other.id, as: [alice], at: 6) else {
+                Issue.record("other keys are not offered")
+                return
+            }
+            pins.put(peer)
+            #expect(pins.devices(of: alice).isEmpty)
+            let kept = pins.keep(alice)
+            #expect(kept?.offered == nil && kept?.isVerified == true && kept?.settledVersions == 0)
+            #expect(pins.devices(of: alice) == [phone.entry])
+        }
+        // What the peer itself shows later is a later version, as ever.
+        let longer = try adding(Device(4, &random), to: phone.list, by: phone)
+        guard case .known(_, isRenewed: true) = pins.assess(longer, with: phone.id, as: [alice], at: 7) else {
+            Issue.record("a later version is not known")
+            return
+        }
+    }
+
     @Test mutating func whatBelongsElsewhereIsRefused() throws {
         let (own, phone, laptop) = (Device(1, &random), Device(2, &random), Device(3, &random))
         var pins = PinTable(device: own.id, deviceList: own.list)

@@ -60,6 +60,31 @@ import Testing
         #expect(client.read.count { $0.contains("?PAWL? Your encryption keys are not those that I know of you") } == 1)
     }
 
+    /// Somebody has used bob's nick for a while. Alice keeps the keys that she knows, and writes to bob when he is back.
+    @Test func knownKeysAreKeptWhenOthersAreShown() throws {
+        let alice = try World(.opportunistic, seed: 1, sidecar: true)
+        let bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(first, "PRIVMSG bob :hello")
+        bob.send(second, "PRIVMSG alice :secret")
+        bob.close(second)
+        let mallory = try World(.opportunistic, seed: 3, beside: alice, sidecar: true)
+        let thief = mallory.connect("bob")
+        mallory.send(thief, "PRIVMSG alice :hello")
+        #expect(alice.environment.peers?[.nick("bob")]?.offered != nil)
+        mallory.close(thief)
+
+        let again = try World(.opportunistic, store: bob.store, seed: 4, beside: alice, sidecar: true)
+        let client = again.connect("bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        alice.pendingJobs.append(.sidecar(.decide(.nick("bob"), .keep)))
+        alice.settle()
+        #expect(alice.environment.peers?[.nick("bob")]?.offered == nil)
+        alice.send(first, "PRIVMSG bob :secret two")
+        #expect(client.shown(from: "alice") == ["[e2e] secret two"])
+        #expect(!thief.read.contains { $0.contains("secret two") } && !alice.canary.contains("secret"))
+    }
+
     @Test func anAccountNameHoldsNoSpace() {
         #expect(AccountID.services("own device") != .own)
         #expect(AccountID.services("room #room").roomName == nil)

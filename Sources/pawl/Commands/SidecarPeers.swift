@@ -194,7 +194,8 @@ struct SidecarVerify: SidecarAdminCommand {
                 : "You have not compared this number."
             lines += [
                 "", compared, "Nothing is sent to \(nick) until you accept the new keys. In this order:",
-                "1. Compare the digits with \(nick) by other means than this network. If they differ, do not go on.",
+                "1. Compare the digits with \(nick) by other means than this network. If they differ, do not go on: "
+                    + "pawl sidecar accept \(nick) --known keeps the keys that you know.",
                 "2. pawl sidecar accept \(nick)", "3. pawl sidecar verify \(nick) --matches",
             ]
             return .picture(lines.joined(separator: "\n"))
@@ -242,7 +243,7 @@ struct SidecarAccept: SidecarAdminCommand {
         commandName: "accept",
         abstract: "Accept the new keys of someone whose keys have changed, or one of two device lists.")
     @Argument(help: "A nick or an account.") var nick: String
-    @Flag(help: "Keep the version of the device list that you know, if the person shows two.") var known = false
+    @Flag(help: "Keep the keys, or the version of the device list, that you know.") var known = false
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
 
@@ -270,12 +271,7 @@ struct SidecarAccept: SidecarAdminCommand {
 
 extension SidecarAccept {
     private func keep(_ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
-        guard peer.isForked else {
-            throw AdminFailure(
-                .noNewKeys,
-                "\(nick) shows other keys, not another version of the known device list. Without pawl sidecar accept "
-                    + "\(nick) they are not used.")
-        }
+        guard peer.isForked else { return try await keepKeys(peer, sidecar) }
         let words = "keep \(peer.name.text) \(peer.deviceList.current)"
         guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
             let devices = peer.deviceList.current.map(SidecarStatus.name).joined(separator: ", ")
@@ -286,6 +282,17 @@ extension SidecarAccept {
         return try .done(
             "The known version of the device list of \(nick) is kept. Ask \(nick) to remove a lost device: "
                 + "pawl sidecar revoke.", json: common.json)
+    }
+
+    private func keepKeys(_ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
+        let words = "keep \(peer.name.text) \(peer.deviceList.root)"
+        guard sidecar.gateway.confirmations.accept(confirm, for: words) else {
+            return sidecar.gateway.question(
+                "The keys of \(nick) that you know stay, and what you write to \(nick) is encrypted for them again. The "
+                    + "other keys are ignored; if they are shown again, you are asked again.", words)
+        }
+        try await sidecar.decide(.keep, about: peer.name)
+        return try .done("The keys of \(nick) that you know are kept.", json: common.json)
     }
 
     private func accept(fork offered: DeviceList, _ peer: Peer, _ sidecar: Sidecar) async throws -> AdminAnswer {
