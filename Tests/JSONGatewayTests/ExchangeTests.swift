@@ -224,4 +224,21 @@ import Testing
         let again = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         #expect(again?["message_id"] == local)
     }
+
+    /// Some backends answer with 200 and an error in the body. A deletion that can never be sent holds up nothing.
+    @Test func aDeletionOfAMessageWithoutABackendIDIsGivenUp() throws {
+        let mapping = Mapping.lab(answer: .atOnce(status: 202, body: #"{"message_id":"{local_id}"}"#))
+        let world = try JSONWorld(.hosted, mapping: mapping)
+        world.queueIsOpen = false
+        let sent = try #require(world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#))
+        let local = try #require(sent["message_id"])
+        #expect(world.send("DELETE", "/c/all/\(local)", as: "t-alice") == nil, "it waits behind the message")
+        let attempt = try #require(world.beginAttempt())
+        let body = Array(#"{"success":false}"#.utf8)
+        world.end(attempt, .success(status: 200, headers: [], body: body, identifiers: []))
+        #expect(world.waiting.isEmpty)
+        world.queueIsOpen = true
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"2","text":"\#(secret)"}"#)
+        #expect(world.waiting.isEmpty && world.backend.messages["all"]?.count == 1)
+    }
 }

@@ -154,6 +154,84 @@ import Testing
         #expect(world.targets == ["/m"])
     }
 
+    /// A queue as a gateway has it: nobody but the backend's answers names entities.
+    private func worldWithoutHandlers() -> QueueWorld {
+        QueueWorld { ($0.createsAllEntities, $0.deliversOutcomes) = (true, false) }
+    }
+
+    /// A backend may answer with 200 and an error in the body. What waits for the name must not hold up its lane.
+    @Test func anAnswerWithoutTheNameFailsWhatWaitsForIt() throws {
+        let world = worldWithoutHandlers()
+        world.backend = { _ in .status(200, latency: 100) }
+        let create = try world.append(NewRequest(post("/m"), lane: "1", creates: [message]))
+        let edit = try world.append(post("/m/\(message)"), lane: "1")
+        let next = try world.append(post("/next"), lane: "1")
+        world.run()
+        #expect(world.targets == ["/m", "/next"])
+        #expect(try world.state(create) == .done && world.state(edit) == .dead && world.state(next) == .done)
+        #expect(try world.cause(edit)?.contains("its answer has no identifier") == true)
+        #expect(throws: QueueError.self) { try world.append(post("/m/\(message)/late")) }
+        let dead = try #require(try world.store.request(edit))
+        #expect(throws: QueueActError.self) { try world.machine.revive(dead, now: world.now) }
+        try world.restart()
+        #expect(throws: QueueError.self) { try world.append(post("/m/\(message)/late")) }
+        #expect(world.machine.depth == 0)
+    }
+
+    /// With handlers the name may come from one of them, as in the document's example.
+    @Test func aHandlerMayMergeWhatTheAnswerDoesNotName() throws {
+        let world = QueueWorld { $0.createsAllEntities = true }
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        try world.append(post("/m/\(message)"))
+        world.run()
+        #expect(world.targets == ["/m"])
+        try world.machine.merge(Self.remote, tenant: "", now: world.now)
+        world.run()
+        #expect(world.targets == ["/m", "/m/%2442"])
+    }
+
+    /// An earlier version has left a request that waits for a name that nobody gives any more.
+    @Test(arguments: [false, true]) func whatWaitsInVainFailsAtTheStart(isForgotten: Bool) throws {
+        let world = worldWithoutHandlers()
+        let store = world.store
+        let edit = NewRequest(post("/m/\(message)"), lane: "1")
+        let stored = QueuedRequest(
+            id: 2, token: RequestToken(number: 2), edit, dependsOn: [], timestamp: world.now.wall)
+        if !isForgotten {
+            let create = QueuedRequest(
+                id: 1, token: RequestToken(number: 1), NewRequest(post("/m"), lane: "1", creates: [message]),
+                dependsOn: [], timestamp: world.now.wall)
+            try store.commit([
+                .insert(create, form: RequestForm.encode(create)),
+                .finish(
+                    id: 1, lease: nil, outcome: RequestOutcome(.success(status: 200)), keeping: .result,
+                    at: world.now.wall),
+            ])
+        }
+        try store.commit([.insert(stored, form: RequestForm.encode(stored))])
+        try world.restart()
+        #expect(try world.state(stored.token) == .dead)
+        let next = try world.append(post("/next"), lane: "1")
+        world.run()
+        #expect(try world.state(next) == .done)
+    }
+
+    /// Without the one that it depends on, it would be sent alone.
+    @Test func oneThatDependsOnADeadOneIsRevivedAfterIt() throws {
+        let world = QueueWorld()
+        world.backend = { _ in .status(422) }
+        let first = try world.append(post("/1"), lane: "1")
+        let second = try world.offer(NewRequest(post("/2"), lane: "2", dependsOn: [first]))
+        world.run()
+        let dead = try world.store.requests(states: [.dead], after: 0, limit: 10)
+        #expect(dead.map(\.token) == [first, second])
+        #expect(throws: QueueActError.self) { try world.machine.revive(dead[1], now: world.now) }
+        world.backend = { _ in .status(200) }
+        for request in dead { try world.machine.revive(request, now: world.now) }
+        world.run()
+        #expect(world.targets == ["/1", "/1", "/2"])
+    }
+
     // MARK: Requests that would wait for each other
 
     private static let other = EntityReference(type: "message", local: "L2")

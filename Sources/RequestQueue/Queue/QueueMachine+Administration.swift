@@ -207,9 +207,15 @@ extension QueueMachine {
                 throw .refused("Another request creates \(reference) by now.")
             }
         }
+        if let dead = revived.dependsOn.first(where: { deadLetters[$0] != nil }) {
+            throw .refused("It depends on request \(dead), which is dead. Send that one again first.")
+        }
+        let blockers = liveBlockers(of: revived)
+        if let missing = withoutCreator(blockers, tenant: revived.tenant) {
+            throw .refused("It names \(missing), which no request in the queue creates.")
+        }
         ended[revived.token] = nil
         forgetEnd(of: revived.id)
-        let blockers = liveBlockers(of: revived)
         steps.append(.change(.revive(id: revived.id, at: now.wall), nil))
         counts.revived += 1
         let entry = entry(revived, deadline: now.uptime.adding(limits.age), blockers: blockers)
@@ -242,6 +248,16 @@ extension QueueMachine {
             blockers.insert(.reference(reference))
         }
         return blockers
+    }
+
+    /// An entity that a request would wait for in vain; nil if there is none.
+    private func withoutCreator(_ blockers: Set<QueueEntry.Blocker>, tenant: String) -> EntityReference? {
+        guard settings.createsAllEntities else { return nil }
+        for case .reference(let reference) in blockers
+        where creators[TenantReference(tenant: tenant, reference: reference)] == nil {
+            return reference
+        }
+        return nil
     }
 
     private func live(_ token: RequestToken) throws(QueueActError) -> QueueEntry {

@@ -10,6 +10,9 @@ extension QueueMachine {
     /// The cause of a request that ended without one.
     static let cancelled = "it was cancelled"
 
+    /// Why an entity has no remote identifier although its creator is done.
+    static let unnamed = "The backend has done it, but its answer has no identifier of what it created."
+
     /// Notes why an entity will never be created, for requests that name it.
     mutating func noteFailure(of name: TenantReference, _ cause: String) {
         failedCreators[name] = "\(name.reference) was never created: \(cause)"

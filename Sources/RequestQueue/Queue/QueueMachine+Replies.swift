@@ -140,8 +140,11 @@ extension QueueMachine {
             fail(dependentsOnNames(of: request, cause), on: request, cause, now: now)
             return
         }
-        end(entry, outcome, now: now)
-        for identifier in identifiers { _ = try? merge(identifier, tenant: entry.request.tenant, now: now) }
+        let request = end(entry, outcome, now: now)
+        for identifier in identifiers { _ = try? merge(identifier, tenant: request.tenant, now: now) }
+        // Otherwise a handler may merge the identifier.
+        guard settings.namesComeWithAnswers else { return }
+        fail(dependentsOnNames(of: request, Self.unnamed), on: request, Self.unnamed, now: now)
     }
 
     /// Upper bound of the stored end of a pause, in milliseconds since 1970.

@@ -47,10 +47,11 @@ extension QueueMachine {
         remember(request, at: record.at)
         rememberKey(of: request)
         keepResponse(of: request.id, size: record.responseSize)
-        guard request.state != .done else { return }
+        let isDone = request.state == .done
+        guard !isDone || settings.namesComeWithAnswers else { return }
+        let cause = request.cause ?? (isDone ? Self.unnamed : Self.cancelled)
         for reference in request.creates where map[request.tenant, reference] == nil {
-            noteFailure(
-                of: TenantReference(tenant: request.tenant, reference: reference), request.cause ?? Self.cancelled)
+            noteFailure(of: TenantReference(tenant: request.tenant, reference: reference), cause)
         }
     }
 
@@ -101,10 +102,13 @@ extension QueueMachine {
     /// Whether it is held because of ``QueueLimits/crashes``.
     func isHeldAfterCrashes(_ request: QueuedRequest) -> Bool { request.isHeld && request.crashes >= limits.crashes }
 
-    /// Fails the requests that wait for an entity whose creator failed in an earlier process.
+    /// Fails the requests that wait for an entity whose creator failed in an earlier process, or ended there without the
+    /// entity's identifier.
     private mutating func failOrphans(now: QueueTime) {
+        let forgotten = settings.namesComeWithAnswers ? "The request that created it has ended." : nil
         for (name, ids) in waitingForReference where creators[name] == nil {
-            guard let cause = failedCreators[name] else { continue }
+            guard let cause = failedCreators[name] ?? forgotten.map({ "\(name.reference) has no identifier: \($0)" })
+            else { continue }
             for id in ids.sorted() {
                 guard let entry = entries[id] else { continue }
                 end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)

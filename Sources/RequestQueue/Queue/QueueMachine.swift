@@ -19,7 +19,8 @@ public struct QueueMachine: Sendable {
         /// The host of requests that name none.
         public var host = ""
         /// Whether only requests of this queue create entities. If true, a request that names an unknown entity is
-        /// refused; if false, it waits until the remote identifier of the entity is merged.
+        /// refused; if false, it waits until the remote identifier of the entity is merged. If true and no handlers get
+        /// outcomes, requests that wait for an entity fail if the answer to its creator does not have its identifier.
         public var createsAllEntities = false
         /// Whether outcomes are kept for response handlers; if false, they are dropped.
         public var keepsOutcomes = false
@@ -40,6 +41,10 @@ public struct QueueMachine: Sendable {
 
         /// The defaults, without a host.
         public init() {}
+
+        /// Whether an entity has its remote identifier with the answer to the request that creates it, or never: no
+        /// handler merges one later.
+        var namesComeWithAnswers: Bool { createsAllEntities && !(keepsOutcomes && deliversOutcomes) }
 
         /// What is stored of outcomes.
         var keeping: QueueChange.Keeping { !keepsOutcomes ? .result : deliversOutcomes ? .delivery : .response }
