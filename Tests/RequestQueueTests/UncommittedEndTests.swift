@@ -87,6 +87,21 @@ import Testing
         #expect(try world.offer(NewRequest(post("/b"), idempotencyKey: "k")) != token)
     }
 
+    /// The store has rejected a message, and has committed its edit in the same batch.
+    @Test func whatDependsOnARejectedInsertionFails() throws {
+        let create = try world.offer(NewRequest(post("/m"), lane: "1", creates: [message]))
+        let edit = try world.offer(NewRequest(post("/m/\(message)"), lane: "1"))
+        let last = try world.offer(NewRequest(post("/last"), lane: "2", dependsOn: [create]))
+        world.turn()
+        world.machine.discard(create, now: world.now)
+        world.turn()
+        #expect(try world.state(edit) == .dead && world.state(last) == .dead)
+        #expect(world.machine.depth == 0)
+        expectSums()
+        // The entity may be created by another request.
+        try world.append(NewRequest(post("/m"), lane: "1", creates: [message]))
+    }
+
     @Test func theKeyIsFreeIfItIsTakenBack() throws {
         let token = try failing()
         world.machine.retract(token)

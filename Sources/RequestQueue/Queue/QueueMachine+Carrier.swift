@@ -35,14 +35,16 @@ extension QueueMachine {
     }
 
     /// Removes a request whose insertion was not committed although its batch was, as if it was never appended, also if
-    /// it has ended.
+    /// it has ended. Requests that depend on it fail.
     public mutating func discard(_ token: RequestToken, now: QueueTime) {
         guard let id = id(of: token) else { return }
-        if let entry = entries[id], entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
+        let entry = entries[id]
+        if let entry, entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
         steps.removeAll { $0.request == id }
         _ = disown(id)
         counts.appended -= 1
         counts.refused += 1
+        if let entry { failDependants(of: entry.request, "It could not be stored.", now: now) }
     }
 
     /// Number of requests of a tenant that wait or are in flight.

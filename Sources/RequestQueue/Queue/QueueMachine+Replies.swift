@@ -227,7 +227,7 @@ extension QueueMachine {
 
     /// Fails all requests that depend, directly or through others, on one that will never be done. Each names the
     /// request that failed first.
-    private mutating func failDependants(of request: QueuedRequest, _ cause: String, now: QueueTime) {
+    mutating func failDependants(of request: QueuedRequest, _ cause: String, now: QueueTime) {
         fail(dependants(of: request, cause), on: request, cause, now: now)
     }
 
