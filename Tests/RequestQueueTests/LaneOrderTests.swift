@@ -45,6 +45,32 @@ import Testing
         #expect(world.targets == ["/1", "/1", "/1", "/2", "/3"])
     }
 
+    /// An operator sends a dead one again, at its place, while the one behind it is under way. They are under way together
+    /// only if neither is a barrier.
+    @Test(arguments: [true, false], [true, false])
+    func aRevivedOneRunsBesideNoBarrier(isBarrier: Bool, isBesideBarrier: Bool) throws {
+        let world = QueueWorld()
+        func strategy(_ isBarrier: Bool) -> QueueingStrategy {
+            QueueingStrategy(synchronization: isBarrier ? .barrier : .concurrent, retryPolicy: [])
+        }
+        var isFirst = true
+        world.backend = { dispatch in
+            guard dispatch.resolved.target == "/1", isFirst else { return .status(200, latency: 500) }
+            isFirst = false
+            return .status(422)
+        }
+        let first = try world.append(post("/1", strategy: strategy(isBarrier)), lane: "1")
+        world.run(100)
+        #expect(try world.state(first) == .dead)
+        try world.append(post("/2", strategy: strategy(isBesideBarrier)), lane: "1")
+        try world.machine.revive(#require(try world.store.request(first)), now: world.now)
+        world.run(100)
+        let areTogether = !isBarrier && !isBesideBarrier
+        #expect(world.targets == (areTogether ? ["/1", "/2", "/1"] : ["/1", "/2"]))
+        world.run()
+        #expect(world.targets == ["/1", "/2", "/1"] && world.machine.depth == 0)
+    }
+
     @Test func aConcurrentOneInItsPauseHoldsNobodyUp() throws {
         let world = QueueWorld { $0.backoff = Backoff(base: 60_000) }
         let strategy = QueueingStrategy(synchronization: .concurrent, retryPolicy: [.onTransientStatus])

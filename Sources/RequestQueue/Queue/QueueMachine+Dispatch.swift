@@ -99,12 +99,14 @@ extension QueueMachine {
     }
 
     /// The first request of a lane that may be sent: a barrier only at the head, others up to the first barrier.
+    ///
+    /// Later ones may be in flight before a request at the head: one that was dead has come back to its place.
     private func candidate(in lane: LaneState, now: QueueTime) -> Candidate {
-        guard lane.inFlight < limits.inFlightPerLane else { return .nothing }
+        guard lane.inFlight < limits.inFlightPerLane, !lane.hasBarrier else { return .nothing }
         var earliest: Int64?
         for place in lane.begun..<lane.begun + min(lane.order.count - lane.begun, limits.lookahead) {
             guard let entry = entries[lane.order[place]] else { continue }
-            if entry.isBarrier, place > 0 { break }
+            if entry.isBarrier, place > 0 || lane.inFlight > 0 { break }
             if entry.request.state == .pending {
                 switch obstacle(entry, now: now) {
                 case .none: return .send(entry, place: place)
@@ -172,6 +174,7 @@ extension QueueMachine {
         entry.request.lease = lease
         inFlight += 1
         entry.lane.inFlight += 1
+        if entry.isBarrier { entry.lane.hasBarrier = true }
         entry.lane.tenant.inFlight += 1
         entry.host.inFlight += 1
         entry.host.breaker.began(now: now.uptime)
@@ -184,6 +187,7 @@ extension QueueMachine {
     mutating func leaveFlight(_ entry: QueueEntry) {
         inFlight -= 1
         entry.lane.inFlight -= 1
+        if entry.isBarrier { entry.lane.hasBarrier = false }
         entry.lane.tenant.inFlight -= 1
         joinRing(entry.lane.tenant)
         entry.host.inFlight -= 1

@@ -12,6 +12,8 @@ final class LaneState: @unchecked Sendable {
     /// Number of requests at the front that are in flight and no barriers; the next one to send is behind them.
     var begun = 0
     var inFlight = 0
+    /// Whether a barrier is in flight, which runs alone.
+    var hasBarrier = false
     /// The time of the lane's next timer.
     var timer: Int64?
     /// Whether its tenant lists it among the lanes that may have something to send.
