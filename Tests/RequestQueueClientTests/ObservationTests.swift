@@ -328,6 +328,41 @@ import Testing
         await queue.waitUntilIdle()
     }
 
+    /// The system may end the process as soon as its task is done.
+    @Test func idleIsWhatHasStoredItsOutcomes() async throws {
+        let store = GatedStore()
+        let isOpen = Mutex(false)
+        let network = network { (_) throws(NetworkFailure) in
+            while !isOpen.withLock({ $0 }) { try? await Task.sleep(for: .milliseconds(1)) }
+            return NetworkResponse(status: 201)
+        }
+        let queue = try queue(Client(networkClient: network), [], store: store)
+        let events = queue.events
+        let answered = Task { for await event in events { if case .answered = event { return } } }
+        let token = try await queue.append(post("/a"))
+        // While a commit is under way, the answer comes, and the question after it.
+        store.shut()
+        let other = Task { try await queue.hold(token, true) }
+        try await eventuallyAsync("a commit waits") { store.isWaiting }
+        isOpen.withLock { $0 = true }
+        await answered.value
+        let hasReturned = Mutex(false)
+        let idle = Task {
+            await queue.waitUntilIdle()
+            hasReturned.withLock { $0 = true }
+            return try queue.requests(states: [.done]).count
+        }
+        try await Task.sleep(for: .milliseconds(50))
+        store.letOneThrough()
+        try await eventuallyAsync("the outcome is being stored") { store.commits.count == 2 && store.isWaiting }
+        try await Task.sleep(for: .milliseconds(50))
+        #expect(!hasReturned.withLock { $0 })
+        store.open()
+        #expect(try await idle.value == 1)
+        try await other.value
+        await queue.close()
+    }
+
     @Test func aCancelledTaskDoesNotWait() async throws {
         let gate = Gate()
         let queue = try queue(Client(networkClient: network(gate.answer)))

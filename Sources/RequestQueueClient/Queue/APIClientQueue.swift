@@ -361,12 +361,20 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// Waits until no request is in flight and none can be sent now. Returns early if the task is cancelled.
+    /// Waits until no request is in flight, none can be sent now, and the outcomes of those that were in flight are
+    /// stored. Returns early if the task is cancelled.
     ///
     /// A task of the system that refreshes an application in the background is done then. Requests may still wait for a
     /// pause, a login or a network.
     public func waitUntilIdle() async {
-        while !Task.isCancelled, await read({ (machine, _) in machine.isIdle }) == false {
+        while !Task.isCancelled {
+            do {
+                if try await perform({ (machine, _) throws in machine.isIdle }) { return }
+            } catch QueueError.unavailable {
+                // Outcomes are stored with the next commit that succeeds.
+            } catch {
+                return
+            }
             try? await Task.sleep(for: .milliseconds(10))
         }
     }
