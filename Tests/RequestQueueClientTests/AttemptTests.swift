@@ -355,6 +355,41 @@ import Testing
         await queue.close()
     }
 
+    /// One batch ends more requests than may wait for handlers, which have taken them before the pause begins.
+    @Test func handlersThatHaveCaughtUpPauseNothing() async throws {
+        let isOpen = Mutex(false)
+        let network = Network { (request) throws(NetworkFailure) in
+            guard request.url.hasSuffix("/first") else { return NetworkResponse(status: 200) }
+            while !isOpen.withLock({ $0 }) { try? await Task.sleep(for: .milliseconds(5)) }
+            return NetworkResponse(status: 422)
+        }
+        let listener = Listener()
+        let others = APIClientQueue.backlog + 100
+        let ends = Mutex(0)
+        let queue = try APIClientQueue(
+            client: Client(networkClient: network), store: InMemoryQueueStore(),
+            sessions: ["": SessionKey(bearer: "key")], handlers: [listener]
+        ) { event in
+            guard case .ended = event else { return }
+            let number = ends.withLock { ends in
+                ends += 1
+                return ends
+            }
+            // At the last outcome of the batch, handlers have all others.
+            guard number == others + 1 else { return }
+            while listener.all.count < others { Thread.sleep(forTimeInterval: 0.001) }
+        }
+        let first = try await queue.append(NewRequest(post("/first"), lane: "first"))
+        for number in 0..<others {
+            try await queue.append(NewRequest(post("/\(number)"), lane: "\(number)", dependsOn: [first]))
+        }
+        isOpen.withLock { $0 = true }
+        try await eventuallyAsync("all have failed") { listener.all.count == others + 1 }
+        let next = try await queue.append(NewRequest(post("/next"), lane: "next"))
+        try await eventuallyAsync("the queue goes on") { listener.all.contains { $0.token == next } }
+        await queue.close()
+    }
+
     /// What it was given goes to the next process.
     @Test func aHandlerThatHangsDoesNotKeepTheQueueOpen() async throws {
         let network = Network { (_) throws(NetworkFailure) in NetworkResponse(status: 200) }

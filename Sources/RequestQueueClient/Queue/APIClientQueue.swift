@@ -474,8 +474,9 @@ public final class APIClientQueue: APIClientQueuing {
             if deliversOutcomes, result.isKept { results.yield(result) }
         }
         if isBehind {
-            post { machine, _ in
-                machine.isPaused = true
+            post { [weak self] machine, _ in
+                // Handlers may have caught up meanwhile, and then no later event would end the pause.
+                if self?.isBehind == true { machine.isPaused = true }
                 return nil
             }
         }
@@ -483,6 +484,9 @@ public final class APIClientQueue: APIClientQueuing {
         answers.giveNext()
         begin(batch.dispatches)
     }
+
+    /// Whether handlers have not caught up since attempts were paused; see ``handle(_:)``, which ends the pause.
+    private var isBehind: Bool { state.withLock { $0.unhandled > Self.backlog / 2 } }
 
     private func begin(_ dispatches: [QueueBatch.Dispatch]) {
         let begun = dispatches.map { dispatch in
