@@ -59,7 +59,9 @@ public struct HTTPNetworkClient: NetworkClient {
                 status: Int(response.status.code), headers: response.headers.map { .init($0.name, $0.value) },
                 body: body, isCut: isCut)
         } catch {
-            throw Self.failure(error)
+            let failure = Self.failure(error)
+            // A client that is shut down cancels requests that nobody has given up.
+            throw failure == .cancelled && !Task.isCancelled ? .networkConnectionLost : failure
         }
     }
 

@@ -185,6 +185,18 @@ import Testing
         }
     }
 
+    /// An application may shut its HTTP client down before it closes the queue: that is no verdict on a request.
+    @Test func aClientThatIsShutDownHasCancelledNothing() async throws {
+        let backend = try await ChatBackend { _ in .silence }
+        let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
+        let outgoing = request(backend.url + "/", .post)
+        let task = Task { try await HTTPNetworkClient(http).send(outgoing) }
+        try await eventuallyAsync("the request is there") { !backend.received.isEmpty }
+        try await http.shutdown()
+        await #expect(throws: NetworkFailure.networkConnectionLost) { try await task.value }
+        try await backend.stop()
+    }
+
     /// A session key that is refused is an answer like others, also with a challenge (RFC 9110 section 11.6.1).
     @Test(arguments: ["Basic realm=\"chat\"", "Digest realm=\"chat\", nonce=\"1\"", "Bearer", ""], Library.allCases)
     func aChallengeIsAnAnswer(_ challenge: String, _ library: Library) async throws {
