@@ -223,9 +223,9 @@ package struct QueueReader {
 
 extension IdentifierMapping {
     fileprivate struct Entity: Hashable {
-        let tenant: String
+        let tenant: ExactText
         let reference: EntityReference
     }
 
-    fileprivate var entity: Entity { Entity(tenant: tenant, reference: reference) }
+    fileprivate var entity: Entity { Entity(tenant: ExactText(tenant), reference: reference) }
 }

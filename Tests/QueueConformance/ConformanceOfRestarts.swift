@@ -23,10 +23,14 @@ extension QueueConformance {
         func mapping(_ local: String, _ remote: String, tenant: String = "t", type: String = "m") -> IdentifierMapping {
             IdentifierMapping(tenant: tenant, reference: EntityReference(type: type, local: local), remote: remote)
         }
-        let others = [mapping("a", "2", tenant: "u"), mapping("a", "3", type: "n"), mapping("b", "4")]
+        // Two tenants whose names look alike have two entities.
+        let others = [
+            mapping("a", "2", tenant: "u"), mapping("a", "3", type: "n"), mapping("b", "4"),
+            mapping("a", "5", tenant: "zo\u{EB}"), mapping("a", "6", tenant: "zoe\u{308}"),
+        ]
         try store.commit([.map(mapping("a", "1"), at: 10)] + others.map { .map($0, at: 10) })
         #expect(try subject.open().load().mappings == [mapping("a", "1")] + others)
-        #expect(try subject.open().load().learnt.map(\.at) == [10, 10, 10, 10])
+        #expect(try subject.open().load().learnt.map(\.at) == [10, 10, 10, 10, 10, 10])
         try store.commit([.map(mapping("a", "9"), at: 20)])
         #expect(try subject.open().load().mappings == others + [mapping("a", "9")])
         try store.commit([.prune(before: 20)])
