@@ -3,6 +3,7 @@ import JSONGateway
 import Protection
 import RequestQueue
 import RequestQueueClient
+import Synchronization
 import Testing
 
 @testable import pawl
@@ -24,7 +25,8 @@ import Testing
     private let cache = CredentialCache()
     private let credentials: AccountCredentials
 
-    init() { credentials = AccountCredentials(cache, sealer: Sealer()) }
+    /// All writes were accepted at the time 0, which it still is.
+    init() { credentials = AccountCredentials(cache, sealer: Sealer()) { 0 } }
 
     private func credential(_ token: String) throws -> Credential {
         let head = RequestHead("GET", "/", headers: ["Authorization": "Bearer \(token)"])
@@ -118,6 +120,22 @@ import Testing
         #expect(!credentials.hasKey("alice"))
         #expect(try show("three"), "the queue is notified")
         #expect(credentials.key(for: write("one")) == key("three"))
+    }
+
+    /// The backend was down, and the circuit breaker let nothing of this write through. By then its login has expired.
+    @Test func aWriteThatHasWaitedWithoutAnAttemptWaitsForALogin() throws {
+        let now = Mutex(AccountCredentials.waited)
+        let credentials = AccountCredentials(cache, sealer: Sealer()) { now.withLock { $0 } }
+        try show("one", to: credentials)
+        #expect(credentials.refused(key("one"), for: write("one")) == .fails, "its client still waits")
+        try show("one", to: credentials)
+        now.withLock { $0 += 1 }
+        #expect(credentials.refused(key("one"), for: write("one")) == .waits)
+        #expect(try show("two", to: credentials))
+        #expect(credentials.key(for: write("one")) == key("two"))
+        // With another login of its account it is sent again at once.
+        try show("one", to: credentials)
+        #expect(credentials.refused(key("one"), for: write("one")) == .isSentAgain)
     }
 
     @Test func theSameLoginCountsAgainOnceItIsShown() throws {

@@ -1,9 +1,9 @@
 // The credentials of accounts, for the queue of writes.
 //
 // A write is sent with the credential that came with it: the backend may recognise a repeated request by its device,
-// and no write may go out under another user's login. If the backend rejects the credential at the first attempt, the
-// write has failed. A write that has waited until its credential was rejected is sent with another one of its account,
-// or waits for the next.
+// and no write may go out under another user's login. If the backend rejects the credential at the first attempt, while
+// the client waits, the write has failed. A write that has waited until its credential was rejected is sent with another
+// one of its account, or waits for the next.
 //
 // An account has a credential for each of its devices. They are stored together, so that devices that write in turn
 // change nothing that is stored.
@@ -11,6 +11,7 @@
 import Envelope
 import JSONGateway
 import NIOCore
+import Protection
 import RequestQueue
 import RequestQueueClient
 import Synchronization
@@ -64,15 +65,25 @@ final class AccountCredentials: CredentialStore {
         }
     }
 
+    /// Ours: a write that was accepted longer ago has waited, in milliseconds. Its client no longer waits for the answer.
+    static let waited = HTTPExchange.patience / 1_000_000
+
     private let state = Mutex(State())
+    /// Milliseconds since 1970.
+    private let clock: @Sendable () -> Int64
     /// The cache of credentials and their accounts. A refused credential is removed from it, and so is looked up again.
     private let cache: CredentialCache
     /// Seals credentials for the store; nil if they are in memory only.
     private let sealer: (any SessionSealing)?
 
-    /// - Parameter stored: what an earlier process has stored. What cannot be opened is left out.
-    init(_ cache: CredentialCache, sealer: (any SessionSealing)? = nil, stored: [ExactText: [UInt8]] = [:]) {
-        (self.cache, self.sealer) = (cache, sealer)
+    /// - Parameters:
+    ///   - stored: what an earlier process has stored. What cannot be opened is left out.
+    ///   - clock: milliseconds since 1970.
+    init(
+        _ cache: CredentialCache, sealer: (any SessionSealing)? = nil, stored: [ExactText: [UInt8]] = [:],
+        clock: @escaping @Sendable () -> Int64 = { SystemClock.now().wall }
+    ) {
+        (self.cache, self.sealer, self.clock) = (cache, sealer, clock)
         guard let sealer else { return }
         state.withLock { state in
             for (account, bytes) in stored {
@@ -121,9 +132,11 @@ final class AccountCredentials: CredentialStore {
     }
 
     /// A write that is refused at its first attempt, with its own credential, would have been refused without a gateway
-    /// as well. A write that has waited may have outlived its credential.
+    /// as well. A write that has waited may have outlived its credential. One waits without an attempt while another
+    /// request of its lane does not succeed, while its host cannot be reached, or while an operator holds it.
     func refused(_ key: SessionKey, for request: APIClientQueueRequest) -> AfterRefusal {
         let (mark, account) = (request.queued.mark, ExactText(request.tenant))
+        let hasWaited = request.attempts > 1 || clock() - request.timestamp > Self.waited
         let (next, digest) = state.withLock { state -> (AfterRefusal, CredentialCache.Digest?) in
             guard var entries = state.accounts[account] else { return (.waits, nil) }
             var digest: CredentialCache.Digest?
@@ -133,7 +146,7 @@ final class AccountCredentials: CredentialStore {
                 state.accounts[account] = entries
             }
             let own = entries.last { $0.mark != nil && $0.mark == mark }
-            if request.attempts <= 1, own?.isRefused == true { return (.fails, digest) }
+            if !hasWaited, own?.isRefused == true { return (.fails, digest) }
             return (entries.allSatisfy(\.isRefused) ? .waits : .isSentAgain, digest)
         }
         if let digest { cache.forget(digest) }
