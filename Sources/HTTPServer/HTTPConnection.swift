@@ -144,7 +144,7 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
             if case .end = piece { body = nil }
             return true
         }
-        guard !isLast else { return false }
+        guard !isLast, acceptsRequest else { return false }
         if !hasBegunRequest, inbound.readableBytes > 0 {
             hasBegunRequest = true
             arm(limits.headTime)
@@ -152,6 +152,15 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
         guard inbound.readableBytes > 0, let request = try reader.request(&inbound) else { return starved() }
         begin(request)
         return true
+    }
+
+    /// Whether the client has read enough of earlier answers for another request.
+    ///
+    /// Requests that the gateway answers itself wait for no backend: without this, a client that sends them one after the
+    /// other and reads nothing would fill the memory with answers.
+    private var acceptsRequest: Bool {
+        if output.readableBytes > limits.window || !channel.isWritable { flush() }
+        return channel.isWritable
     }
 
     /// Handles missing input: drops a request, and its answer, if the input has ended before the request is complete.
@@ -349,7 +358,13 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
         guard channel.isWritable else { return touch() }
         if let relay { return relay.clientIsWritable() }
         touch()
-        exchange?.upstream?.readMore()
+        if let exchange {
+            exchange.upstream?.readMore()
+        } else {
+            // Requests may have waited for this.
+            process()
+            settle()
+        }
     }
 
     /// Accepts no more requests, because the gateway is being shut down.
@@ -373,7 +388,7 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
         guard isInputOpen else { return }
         if let exchange {
             if exchange.readsRequest { channel.read() }
-        } else {
+        } else if isLingering || channel.isWritable {
             channel.read()
         }
     }

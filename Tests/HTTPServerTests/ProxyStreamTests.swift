@@ -92,6 +92,29 @@ import Testing
         await proxy.stop()
     }
 
+    /// The gateway answers requests itself, so no backend slows the client down that sends one after the other.
+    @Test func aClientThatDoesNotReadTheGatewaysAnswersIsNotReadFor() async throws {
+        let (size, requests) = (64 << 10, 1000)
+        let answers = Mutex(0)
+        let backend = try RawServer { _, _ in }
+        let proxy = try await Proxy(to: backend.port) { _ in
+            answers.withLock { $0 += 1 }
+            return [.respond(ResponseHead(200), ByteBuffer(repeating: 0x61, count: size))]
+        }
+        try await blocking {
+            let client = try RawSocket(port: proxy.port, receiveBuffer: 65536)
+            try client.send(String(repeating: "GET / HTTP/1.1\r\nHost: x\r\n\r\n", count: requests))
+            #expect(try client.message().body.utf8.count == size)
+            #expect(Self.settled(answers) * size < Self.held)
+            // It gets all of them when it reads.
+            for _ in 1..<requests { #expect(try client.message().body.utf8.count == size) }
+            client.endOutput()
+            #expect(client.isAtEnd())
+        }
+        #expect(answers.withLock { $0 } == requests)
+        await proxy.stop()
+    }
+
     @Test func aBackendThatDoesNotRead() async throws {
         let sent = Mutex(0)
         let mayRead = Mutex(false)
