@@ -174,7 +174,16 @@ extension ExchangeRunner {
 
     package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
         guard !hasBegunAnswer else { return client.abort() }
+        guard reserveRoom(forAnswer: body.readableBytes) else { return refuseForWantOfRoom() }
         client.respond(head, body, room: passOnRoom(for: body.readableBytes))
+        finish()
+    }
+
+    /// Answers in place of a longer answer for which there is no room.
+    private func refuseForWantOfRoom() {
+        guard ControlRoute.isReserved(received.head.path) else { return fail(.noRoom) }
+        let (head, body) = ControlAnswer(.noRoom).response
+        client.respond(services.environment.mapping.readable(head, for: received.head.headers), body)
         finish()
     }
 

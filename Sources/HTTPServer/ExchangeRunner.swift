@@ -44,6 +44,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     var answerBody = ByteBuffer()
     /// The place of both bodies in the budget. The exchange releases it at its end, or passes it on with the answer.
     private var room: ByteReservation?
+    /// The account for which a body was collected last.
+    private var payer: AccountID?
     package var response: ReceivedResponse?
     var isAnswerWhole = false
     var reportsAnswer = true
@@ -99,6 +101,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             next += 1
             var actions: [ExchangeAction] = []
             machine.take(event, at: services.clock(), &actions)
+            payer = machine.payer ?? payer
             if actions.isEmpty, !hasBegunAnswer {
                 if case .upstreamFailed = event { fail(failure) }
                 if case .noRoom = event { fail(.noRoom) }
@@ -210,6 +213,16 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         if room.resize(to: count, for: use) { return true }
         room.set(count)
         return false
+    }
+
+    /// Reserves room for the gateway's own answer if it is long. The client may leave many such answers unread.
+    ///
+    /// - Returns: false if there is none.
+    func reserveRoom(forAnswer count: Int) -> Bool {
+        guard count - (room?.count ?? 0) > origin.limits.window else { return true }
+        let room = room ?? services.budget.reservation(of: payer)
+        self.room = room
+        return room.resize(to: count, for: .answer)
     }
 
     /// Drops the collected bytes, which are passed to the client or needed no more.

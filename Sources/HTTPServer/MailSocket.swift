@@ -61,14 +61,14 @@ final class MailSocket: ClientRelay, ReplyTarget {
     private func write(_ message: WebSocketMessage) {
         var bytes = connection.origin.scratch()
         bytes.write(message, mask: nil)
-        // A page that the device does not take counts in the budget.
-        var room: ByteReservation?
-        if bytes.readableBytes > connection.limits.window {
-            room = connection.services.budget.reservation(of: machine.account)
-            room?.set(bytes.readableBytes)
+        defer { connection.origin.giveBack(&bytes) }
+        guard bytes.readableBytes > connection.limits.window else { return connection.write(bytes) }
+        // A page counts in the budget until the device has taken it. Without room it comes on the next WebSocket.
+        let room = connection.services.budget.reservation(of: machine.account)
+        guard room.resize(to: bytes.readableBytes, for: .webSocket) else {
+            return close(1013, ControlAnswer.Fault.noRoom.code)
         }
         connection.write(bytes, room: room)
-        connection.origin.giveBack(&bytes)
     }
 
     // MARK: Ends

@@ -309,6 +309,40 @@ import Testing
         await proxy.stop()
     }
 
+    /// An answer of the gateway's own counts too, and is refused without room.
+    @Test func aLongAnswerOfTheGatewayNeedsRoom() async throws {
+        let size = 12 << 20
+        let budget = ByteBudget(limit: 2 * size)
+        let backend = try RawServer { _, _ in }
+        let proxy = try await Proxy(to: backend.port) { _ in
+            [.respond(ResponseHead(200), ByteBuffer(repeating: 0x61, count: size))]
+        } _: {
+            $0.budget = budget
+        }
+        try await blocking {
+            let clients = try (0..<2).map { _ in try RawSocket(port: proxy.port, receiveBuffer: 65536) }
+            for (index, client) in clients.enumerated() {
+                try client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                _ = try client.head()
+                #expect(budget.used == (index + 1) * size)
+            }
+            let other = try proxy.client()
+            for (path, code) in [("/", "PAWL_NO_ROOM"), ("/_pawl/v1/messages", "pawl_no_room")] {
+                try other.send("GET \(path) HTTP/1.1\r\nHost: x\r\n\r\n")
+                let (head, body) = try other.message()
+                #expect(head.hasPrefix("HTTP/1.1 503 ") && body.contains("\"\(code)\""))
+            }
+            #expect(Self.refusals(budget, .answer) == 2)
+            _ = try clients[0].read(size)
+            try eventually("one has given back") { budget.used == size }
+            try other.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            #expect(try other.message().body.utf8.count == size)
+            clients[1].close()
+            try eventually("all is given back") { budget.used == 0 }
+        }
+        await proxy.stop()
+    }
+
     @Test func anAnswerOverHTTP2CountsUntilItsClientHasIt() async throws {
         let size = 4 << 20
         let budget = ByteBudget(limit: 64 << 20)

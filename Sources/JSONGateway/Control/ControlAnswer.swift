@@ -123,7 +123,7 @@ package struct ControlAnswer: Equatable, Sendable {
         }
     }
 
-    init(_ fault: Fault) {
+    package init(_ fault: Fault) {
         var members: [(name: String, value: JSONFragment)] = [
             ("error", .string(fault.code)), ("message", .string(fault.words)),
         ]
