@@ -107,6 +107,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         case .toClient(let bytes, let isText):
             let message = WebSocketMessage.data(bytes, isText: isText)
             if backendReader.isPassing { behind.toClient.append(message) } else { toClient(message) }
+        case .answer(let bytes): answer(bytes)
         case .look(let lookup):
             pending += 1
             lookups.send(lookup, for: socketMachine.account) { [weak self] event in
@@ -343,6 +344,21 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         bytes.write(message, mask: nil)
         connection.write(bytes, room: roomUntilWritten(bytes))
         connection.origin.giveBack(&bytes)
+    }
+
+    /// Sends the answer to a call. Without room for a long one the relay ends: the client can make the call again.
+    private func answer(_ bytes: ByteBuffer) {
+        let message = WebSocketMessage.data(bytes, isText: true)
+        if backendReader.isPassing { return behind.toClient.append(message) }
+        guard bytes.readableBytes > connection.limits.window else { return toClient(message) }
+        let room = connection.services.budget.reservation(of: socketMachine.account)
+        guard room.resize(to: bytes.readableBytes, for: .webSocket) else {
+            return closeBoth(1013, ExchangeRefusal.noRoomWords)
+        }
+        var frame = connection.origin.scratch()
+        frame.write(message, mask: nil)
+        connection.write(frame, room: room)
+        connection.origin.giveBack(&frame)
     }
 
     // MARK: The budget

@@ -56,6 +56,7 @@ import Vault
                 switch action {
                 case .toBackend(let bytes, _): toBackend.append(String(buffer: bytes))
                 case .toClient(let bytes, _): toClient.append(String(buffer: bytes))
+                case .answer(let bytes): toClient.append(String(buffer: bytes))
                 case .look(let lookup):
                     asked += 1
                     if holdsLookups { held.append(lookup) } else { answer(lookup) }
@@ -195,6 +196,20 @@ import Vault
         let unknown = Socket(world, "alice")
         unknown.send(Self.login("wrong"))
         #expect(unknown.closed == 1008)
+    }
+
+    /// The backend has answered about the later login before it answers about the one with which a call came.
+    @Test func aCallIsMadeWithTheLatestLogin() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        world.backend.tokens = ["t-alice": "alice", "t-alice-2": "alice"]
+        let alice = Socket(world, "alice")
+        alice.holdsLookups = true
+        alice.send(#"{"pawl":{"id":7,"method":"GET","path":"/_pawl/v1/me"}}"#)
+        alice.send(Self.login("t-alice-2"))
+        alice.held.reverse()
+        alice.release()
+        #expect(alice.asked == 2 && alice.held.isEmpty && alice.loggedIn == [.services("alice")])
+        #expect(alice.toClient.last?.contains(#""id":7,"status":200"#) == true)
     }
 
     /// A backend could find another token than the gateway.

@@ -102,6 +102,7 @@ import Vault
                     switch action {
                     case .toBackend(let bytes, _): toBackend.append(String(buffer: bytes))
                     case .toClient(let bytes, _): toClient.append(String(buffer: bytes))
+                    case .answer(let bytes): toClient.append(String(buffer: bytes))
                     case .look(let lookup):
                         let answer = world.backend.answer(lookup.head, ByteBuffer())
                         events.append(answer.map { .found(lookup.id, $0.0, $0.1) } ?? .notFound(lookup.id))

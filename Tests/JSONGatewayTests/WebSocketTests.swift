@@ -59,6 +59,7 @@ import Vault
                     switch action {
                     case .toBackend(let bytes, _): toBackend.append(String(buffer: bytes))
                     case .toClient(let bytes, _): toClient.append(String(buffer: bytes))
+                    case .answer(let bytes): toClient.append(String(buffer: bytes))
                     case .look(let lookup):
                         let answer = world.backend.answer(lookup.head, ByteBuffer())
                         events.append(answer.map { .found(lookup.id, $0.0, $0.1) } ?? .notFound(lookup.id))
@@ -350,6 +351,26 @@ import Vault
         while !alice.held.isEmpty { alice.release() }
         let ids = alice.toClient.compactMap { JSONWorld.Answer(status: 0, text: $0)["pawl.id"] }
         #expect(ids == (0..<33).map(String.init))
+    }
+
+    @Test func callsThatWaitCountAndLongOnesAreRefused() throws {
+        let world = try JSONWorld(.hosted)
+        let alice = Socket(world, "alice")
+        func call(_ id: Int, _ size: Int) -> String {
+            let text = String(repeating: "A", count: size)
+            return #"{"pawl":{"id":\#(id),"method":"POST","path":"/_pawl/v1/challenge","body":{"a":"\#(text)"}}}"#
+        }
+        alice.holdsVault = true
+        alice.send(call(1, 10))
+        #expect(alice.machine.waitingBytes == 0)
+        alice.send(call(2, 1000))
+        #expect((1000..<1100).contains(alice.machine.waitingBytes))
+        alice.send(call(3, 512 << 10))
+        #expect(alice.toClient.last?.contains(#""id":3,"status":413"#) == true)
+        #expect((1000..<1100).contains(alice.machine.waitingBytes))
+        alice.holdsVault = false
+        alice.release()
+        #expect(alice.toClient.last?.contains(#""id":2,"status":200"#) == true && alice.machine.waitingBytes == 0)
     }
 
     /// A socket stays open when its login ends: the backend is asked again before a call is carried out.

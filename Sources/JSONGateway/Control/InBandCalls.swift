@@ -36,8 +36,13 @@ struct InBandCall: Sendable {
         }
         id = document.member("id", of: place).flatMap(document.integer) ?? 0
         (method, path) = document.hasDuplicateNames ? ("", "") : (text("method"), text("path"))
-        body = document.member("body", of: place).map(document.slice) ?? ByteBuffer()
+        // A copy, because the call may wait, and the whole message would with a part of it.
+        let slice = document.member("body", of: place).map(document.slice)
+        body = slice.map { ByteBuffer(bytes: $0.readableBytesView) } ?? ByteBuffer()
     }
+
+    /// Bytes that are held while it waits.
+    var size: Int { body.readableBytes + path.utf8.count + method.utf8.count }
 
     /// Tells a client that messages have come since its last call for them, which had `wait` in its path; nil if the
     /// reply does not mean that.
@@ -51,15 +56,19 @@ struct InBandCall: Sendable {
         return ByteBuffer(bytes: JSONFragment.object([(name, .object([("notice", .string(kind))]))]).bytes)
     }
 
-    func answer(_ answer: ControlAnswer) -> ByteBuffer {
+    func answer(_ answer: ControlAnswer) -> ByteBuffer { Self.answer(id, answer) }
+
+    static func answer(_ id: Int, _ answer: ControlAnswer) -> ByteBuffer {
         let members: [(name: String, value: JSONFragment)] = [
             ("id", .integer(id)), ("status", .integer(answer.status)), ("body", answer.body),
         ]
-        return ByteBuffer(bytes: JSONFragment.object([(Self.name, .object(members))]).bytes)
+        return ByteBuffer(bytes: JSONFragment.object([(name, .object(members))]).bytes)
     }
 }
 
 /// The calls of one connection, executed one after the other, because some of the vault's replies have no number.
+///
+/// Each is made with the login that the connection has when its turn comes.
 struct InBandCalls: Sendable {
     /// Ours: maximum number of waiting calls.
     static let waitingLimit = 32
@@ -74,65 +83,70 @@ struct InBandCalls: Sendable {
     /// Whether the client has made a call on this connection.
     private(set) var isInUse = false
     private var state = State.idle
-    private var waiting = Deque<(call: InBandCall, caller: ControlCaller)>()
+    private var waiting = Deque<InBandCall>()
 
     private enum State {
         case idle
         /// The backend is asked for the owner of the credential.
         case asking
         /// The participants do the job of a call.
-        case calling(InBandCall, ControlCall)
+        case calling(id: Int, ControlCall)
     }
 
+    /// Bytes of the calls that wait.
+    var waitingBytes: Int { waiting.reduce(0) { $0 + $1.size } }
+
+    /// - Parameter caller: the client with its present login, as in all functions; nil if it has none.
     mutating func take(_ call: InBandCall, by caller: ControlCaller?, _ now: Timestamp) -> [Step] {
         isInUse = true
         guard let caller else { return [.answer(call.answer(ControlAnswer(.notLoggedIn)))] }
+        guard call.size <= ControlCaller.bodyLimit else { return [.answer(call.answer(ControlAnswer(.tooLong)))] }
         guard waiting.count < Self.waitingLimit else { return [.answer(call.answer(ControlAnswer(.tooMany)))] }
-        waiting.append((call, caller))
-        return next(now)
+        waiting.append(call)
+        return next(caller, now)
     }
 
     /// Handles a reply of the participants.
     ///
     /// - Returns: nil if no call waits for this reply.
-    mutating func take(_ reply: JSONReply, _ now: Timestamp) -> [Step]? {
-        guard case .calling(let call, let machine) = state, let answer = machine.take(reply, now) else {
+    mutating func take(_ reply: JSONReply, by caller: ControlCaller?, _ now: Timestamp) -> [Step]? {
+        guard case .calling(let id, let machine) = state, let answer = machine.take(reply, now) else {
             // A call in band does not wait, because others are behind it: it is answered at once, and this comes later.
             return isInUse ? InBandCall.notice(reply).map { [.answer($0)] } : nil
         }
         state = .idle
-        return [.answer(call.answer(answer))] + next(now)
+        return [.answer(InBandCall.answer(id, answer))] + next(caller, now)
     }
 
-    /// Continues after the backend's answer about the credential was stored in the cache.
+    /// Continues after the backend's answer about a credential was stored in the cache.
     ///
     /// - Returns: nil if it was not asked.
-    mutating func identified(_ owner: CredentialCache.Owner, _ now: Timestamp) -> [Step]? {
+    mutating func identified(_ owner: CredentialCache.Owner, by caller: ControlCaller?, _ now: Timestamp) -> [Step]? {
         guard case .asking = state else { return nil }
         state = .idle
-        guard owner == .unknown else { return next(now) }
+        guard owner == .unknown else { return next(caller, now) }
         defer { waiting.removeAll() }
-        return waiting.map { .answer($0.call.answer(ControlAnswer(.backendUnreachable))) }
+        return waiting.map { .answer($0.answer(ControlAnswer(.backendUnreachable))) }
     }
 
-    private mutating func next(_ now: Timestamp) -> [Step] {
+    private mutating func next(_ caller: ControlCaller?, _ now: Timestamp) -> [Step] {
         var steps: [Step] = []
-        while case .idle = state, let (call, caller) = waiting.first {
-            switch caller.owner(now) {
-            case .unknown:
+        while case .idle = state, let call = waiting.first {
+            let owner = caller?.owner(now) ?? .nobody
+            guard owner != .unknown else {
                 state = .asking
                 steps.append(.ask)
                 continue
-            case .account(caller.account): waiting.removeFirst()
-            case .account, .nobody, .rejected:
-                waiting.removeFirst()
+            }
+            waiting.removeFirst()
+            guard let caller, owner == .account(caller.account) else {
                 steps.append(.answer(call.answer(ControlAnswer(.notLoggedIn))))
                 continue
             }
             switch caller.begin(call.method, call.path[...], call.body, now) {
             case .answer(let answer): steps.append(.answer(call.answer(answer)))
             case .submit(let job, let machine):
-                state = .calling(call, machine)
+                state = .calling(id: call.id, machine)
                 steps.append(.submit(job))
             // The connection carries the chat.
             case .relay:

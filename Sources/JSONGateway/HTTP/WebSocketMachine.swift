@@ -21,6 +21,8 @@ import Vault
 package enum WebSocketAction: Sendable {
     case toBackend(ByteBuffer, isText: Bool)
     case toClient(ByteBuffer, isText: Bool)
+    /// Sends the client the answer to a call of the control plane.
+    case answer(ByteBuffer)
     indirect case look(Lookup)
     case submit(JSONJob)
     /// Queues a write. ``JSONReply/queuedFrame(ticket:_:)`` follows.
@@ -63,6 +65,8 @@ package struct WebSocketMachine: Sendable {
         package var message: (bytes: ByteBuffer, isText: Bool)?
         /// Whether the slot can be processed: its message is sent, or dropped if nil.
         package var isReady = false
+        /// Whether it is the answer to a call.
+        var isAnswer = false
     }
 
     /// A text of the client that is not sent yet.
@@ -109,6 +113,8 @@ package struct WebSocketMachine: Sendable {
     private var pages: MemberPages?
     /// Calls of the control plane.
     var calls = InBandCalls()
+    /// The credential about which the backend is asked for a call. A later message may carry another login.
+    private var asked: Credential?
     /// Messages of the client like those that need not be read.
     var passing = PassingMessages()
 
@@ -161,7 +167,11 @@ package struct WebSocketMachine: Sendable {
         case .news(.lost(let localID, let reason)):
             notify(reason.map(ExchangeRefusal.failed) ?? .dropped, about: localID)
         case .vault(let reply):
-            if let steps = calls.take(reply, now) { handle(steps, &actions) } else { unexpected(reply.name, &actions) }
+            if let steps = calls.take(reply, by: caller, now) {
+                handle(steps, &actions)
+            } else {
+                unexpected(reply.name, &actions)
+            }
         }
         flush(&actions)
     }
@@ -178,11 +188,12 @@ package struct WebSocketMachine: Sendable {
         return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
     }
 
-    /// Bytes of the messages that wait for the vault, or for a message before them.
+    /// Bytes of the messages that wait for the vault, or for a message before them, and of calls.
     package var waitingBytes: Int {
-        guard !toBackend.isEmpty || !toClient.isEmpty || !queued.isEmpty else { return 0 }
+        guard !toBackend.isEmpty || !toClient.isEmpty || !queued.isEmpty || calls.isInUse else { return 0 }
         func bytes(_ slots: Deque<Slot>) -> Int { slots.reduce(0) { $0 + ($1.message?.bytes.readableBytes ?? 0) } }
         return bytes(toBackend) + bytes(toClient) + queued.values.reduce(0) { $0 + $1.request.readableBytes }
+            + calls.waitingBytes
     }
 
     /// Whether a text has a form that may pass.
@@ -467,10 +478,14 @@ package struct WebSocketMachine: Sendable {
 
     // MARK: Calls
 
-    private mutating func called(_ call: InBandCall, _ now: Timestamp, _ actions: inout [WebSocketAction]) {
-        let caller = credential.map {
+    /// The client with its present login; nil if it has none.
+    private var caller: ControlCaller? {
+        credential.map {
             ControlCaller(environment: environment, connection: connection, account: account, credential: $0.digest)
         }
+    }
+
+    private mutating func called(_ call: InBandCall, _ now: Timestamp, _ actions: inout [WebSocketAction]) {
         if isOfForeignPage { return handle([.answer(call.answer(ControlAnswer(.foreignPage)))], &actions) }
         handle(calls.take(call, by: caller, now), &actions)
     }
@@ -478,19 +493,23 @@ package struct WebSocketMachine: Sendable {
     private mutating func identified(
         _ owner: CredentialCache.Owner, _ now: Timestamp, _ actions: inout [WebSocketAction]
     ) {
-        guard let credential else { return unexpected("account", &actions) }
+        guard let credential = asked.take() else { return unexpected("account", &actions) }
         environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
-        guard let steps = calls.identified(owner, now) else { return unexpected("account", &actions) }
+        guard let steps = calls.identified(owner, by: caller, now) else { return unexpected("account", &actions) }
         handle(steps, &actions)
     }
 
     private mutating func handle(_ steps: [InBandCalls.Step], _ actions: inout [WebSocketAction]) {
         for step in steps {
             switch step {
-            case .ask: if let credential { actions.append(.look(credential.question(to: environment.mapping.account))) }
+            case .ask:
+                guard let credential else { break }
+                asked = credential
+                actions.append(.look(credential.question(to: environment.mapping.account)))
             case .submit(let job): actions.append(.submit(job))
             case .answer(let text):
-                toClient.append(Slot(ticket: environment.nextTicket(), message: (text, true), isReady: true))
+                toClient.append(
+                    Slot(ticket: environment.nextTicket(), message: (text, true), isReady: true, isAnswer: true))
             }
         }
     }
@@ -518,7 +537,9 @@ package struct WebSocketMachine: Sendable {
         }
         while let slot = toClient.first, slot.isReady {
             toClient.removeFirst()
-            if let message = slot.message { actions.append(.toClient(message.bytes, isText: message.isText)) }
+            guard let message = slot.message else { continue }
+            let isAnswer = slot.isAnswer
+            actions.append(isAnswer ? .answer(message.bytes) : .toClient(message.bytes, isText: message.isText))
         }
     }
 }
