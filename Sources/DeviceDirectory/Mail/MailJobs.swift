@@ -39,10 +39,13 @@ extension MailHolding {
         }
         switch job.request {
         case .post(let id, let recipients, let body):
+            let name = "message \(id)"
+            // The answer to the first call may have been lost, and a recipient removed since.
+            guard !mailboxes.isRepeated(name, by: own) else { return .accepted(recipients.count) }
             let unknown = recipients.filter { !directory.isListed($0.device, by: $0.account) }.map(\.device)
             guard unknown.isEmpty else { throw MailRefusal.unknownDevices(unknown) }
             let entries = recipients.map { (device: $0.device, mailboxEntry: mailboxEntry(.message, id, $0.content)) }
-            try post(entries, body: body, id: "message \(id)", by: own, &changes)
+            try post(entries, body: body, id: name, by: own, &changes)
             return .accepted(recipients.count)
         case .receipt(let kind, let id, let account):
             let devices = published(of: account)
