@@ -183,16 +183,34 @@ import Vault
         #expect(page.bytes("messages[0].body") == [0, 0, 0] && page["messages[1].kind"] == nil)
     }
 
-    /// What waits for a device that never comes goes with it.
+    /// What waits for a device that never comes goes with it, at once: another account may take the id.
     @Test func removedDevicesHaveNoMailboxes() throws {
         let tablet = AppDevice("bob", id: 4)
         _ = world.call("PUT", "list", as: "t-bob", bob.adopting(tablet))
-        #expect(post("m1", to: tablet).status == 200)
-        _ = world.call("PUT", "list", as: "t-bob", bob.removing(tablet))
-        #expect(post("m2", to: tablet)["error"] == "pawl_unknown_devices")
-        world.now.monotonic += 61_000_000_000
-        _ = world.perform(.tick)
-        #expect(try world.store.records(.mailboxEntry).isEmpty)
+        #expect(post("m1", to: tablet, body: "common").status == 200)
+        let removal = bob.removing(tablet)
+        world.store.failNextCommit()
+        #expect(world.call("PUT", "list", as: "t-bob", removal).status != 200)
+        #expect(post("m2", to: tablet).status == 200, "nothing was removed")
+        #expect(try world.store.records(.mailboxEntry).count == 2)
+        #expect(world.call("PUT", "list", as: "t-bob", removal).status == 200)
+        #expect(try world.store.records(.mailboxEntry).isEmpty && world.store.records(.sharedCiphertext).isEmpty)
+        #expect(post("m3", to: tablet)["error"] == "pawl_unknown_devices")
+        // The answer to what was accepted before was lost.
+        #expect(post("m2", to: tablet)["accepted"] == "1")
+        _ = world.device("carol", id: 4)
+        #expect(call("GET", "messages", as: "carol")["messages[0].sequence"] == nil)
+    }
+
+    /// With all devices of an account goes what waits for them.
+    @Test func devicesThatAnOperatorRemovesLeaveNothing() throws {
+        #expect(post("m1", to: bob).status == 200)
+        _ = world.perform(
+            .directory(
+                DirectoryJob(
+                    connection: ConnectionID(0), id: 0, account: .services("bob"),
+                    request: .remove(.services("bob"), nil))))
+        #expect(try world.store.records(.mailboxEntry).isEmpty && world.store.records(.mailbox).isEmpty)
     }
 
     @Test func nobodyFillsABoxAlone() throws {

@@ -145,6 +145,25 @@ package final class GatewayDirectory {
         return entry.deviceList.identity(of: device) != nil && directory.lister(of: device) == account
     }
 
+    /// The account that has published a device or has it in its list, also if it is blocked; nil if there is none.
+    package func account(of device: DeviceID) -> AccountID? { directory.lister(of: device) }
+
+    /// The devices that a job may take from their accounts, with these accounts.
+    package func devices(atRiskBy job: DirectoryJob) -> [DeviceID: AccountID] {
+        let account: AccountID
+        var devices: [DeviceID] = []
+        switch job.request {
+        case .publish(let deviceList, _, _, _):
+            account = job.account
+            devices = deviceList.current.map(\.id)
+        case .list: account = job.account
+        case .remove(let other, _): account = other
+        case .find, .show, .replenish, .block: return [:]
+        }
+        devices += directory.accounts[account]?.deviceList.current.map(\.id) ?? []
+        return Dictionary(devices.compactMap { id in directory.lister(of: id).map { (id, $0) } }) { first, _ in first }
+    }
+
     /// Removes all devices of an account that has ended.
     package func remove(_ account: AccountID, _ unit: inout UnitOfWork<some Participants>) {
         directory.remove(nil, of: account, &unit.changes)

@@ -323,9 +323,7 @@ package struct Mailboxes {
     private mutating func prune(now: Int64, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool) {
         for (device, box) in boxes {
             if !isThere(device) {
-                remove(from: device, &changes) { _ in true }
-                changes.append(.removeRecord(.mailbox, name: device.name))
-                boxes[device] = nil
+                remove(device, &changes)
             } else if box.entries.first.map({ $0.at + Self.life < now }) == true {
                 remove(from: device, &changes) { $0.at + Self.life < now }
             }
@@ -335,6 +333,17 @@ package struct Mailboxes {
             sent[device] = nil
             changes.append(.removeRecord(.sent, name: device.name))
         }
+    }
+
+    /// Removes all that waits for a device, its last ids, and its push token.
+    package mutating func remove(_ device: DeviceID, _ changes: inout [StoreChange]) {
+        if boxes[device] != nil {
+            remove(from: device, &changes) { _ in true }
+            changes.append(.removeRecord(.mailbox, name: device.name))
+            boxes[device] = nil
+        }
+        if sent.removeValue(forKey: device) != nil { changes.append(.removeRecord(.sent, name: device.name)) }
+        pushTokens.set(nil, of: device, &changes)
     }
 
     private mutating func remove(

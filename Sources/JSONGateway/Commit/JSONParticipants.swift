@@ -163,7 +163,11 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
         case .challenge(let connection): challenge(connection, nonce: vault.makeNonce(), &unit)
-        case .directory(let job): perform(job, in: directory, now, &unit)
+        case .directory(let job):
+            let before = directory.devices(atRiskBy: job)
+            perform(job, in: directory, now, &unit)
+            let taken = before.filter { directory.account(of: $0.key) != $0.value }
+            removeMail(of: taken.keys.sorted(), &unit)
         case .mail(let job):
             unit.failure = (job.connection, .mail(id: job.id, .refused(.store)))
             let answer = mail(job, now, &unit)
@@ -290,6 +294,15 @@ extension JSONParticipants: VaultHolding, MailHolding {
         case (.receipt(_, _, let account), .accepted): wake(directory[account]?.devices.keys.map(\.self) ?? [], &unit)
         case (.register, .accepted): wake(directory[job.account]?.devices.keys.map(\.self) ?? [], &unit)
         default: break
+        }
+    }
+
+    /// Removes what waits for devices that are not their accounts' any more: another account may publish their ids at once.
+    private mutating func removeMail(of devices: [DeviceID], _ unit: inout Unit) {
+        for device in devices { mailboxes.remove(device, &unit.changes) }
+        guard let push, !devices.isEmpty else { return }
+        unit.onCommit { _, _, _ in
+            for device in devices { push.setToken(nil, of: device) }
         }
     }
 
