@@ -335,8 +335,9 @@ let package = Package(
         tests(
             "PeerToPeerTests",
             [
-                "ChatBackend", "DoubleRatchet", "PawlMessenger", "PawlPeerToPeerTCP", "PawlPeerToPeerWebRTC",
-                "PeerConnection", "PeerKit", "TestKit", "TestThreads", "pawl", nioCore, nioPosix,
+                "ChatBackend", "DoubleRatchet", "Messenger", "PawlMessenger", "PawlPeerToPeerTCP",
+                "PawlPeerToPeerWebRTC", "PeerConnection", "PeerKit", "TestKit", "TestThreads", "pawl", nioCore,
+                nioPosix,
             ],
             exclude: ["Peers", "README.md"]),
         tests("QRCodeTests", ["Devices", "DoubleRatchet", "PeerKit", "QRCode", "TestKit", "TestThreads"]),

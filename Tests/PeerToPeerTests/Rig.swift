@@ -57,6 +57,8 @@ final class P2PHandler: CypherMessengerEventHandler {
         var messages: [[UInt8]] = []
         var requests: [P2PRequest] = []
         var isHolding = false
+        /// Whether requests wait for their answer.
+        var isHoldingRequests = false
         /// Nil for the default.
         var accepts: Bool?
         /// The mode of all chats.
@@ -71,10 +73,9 @@ final class P2PHandler: CypherMessengerEventHandler {
     func change(_ body: (inout Events) -> Void) { state.withLock { body(&$0) } }
 
     func shouldAcceptP2PConnection(_ request: P2PRequest) async -> Bool {
-        state.withLock { state in
-            state.requests.append(request)
-            return state.accepts ?? request.isUsedChat
-        }
+        state.withLock { $0.requests.append(request) }
+        while state.withLock({ $0.isHoldingRequests }) { try? await Task.sleep(for: .milliseconds(2)) }
+        return state.withLock { $0.accepts ?? request.isUsedChat }
     }
     func p2pMode(with username: Username) async -> P2PSettings.Mode { state.withLock { $0.mode } }
     func onP2PClientOpen(_ client: P2PClient, messenger: CypherMessenger) async {

@@ -186,6 +186,8 @@ final class P2PConnections: Sendable {
         var requests: [P2PAddress: (since: Int64, count: Int)] = [:]
         /// The last request of each device to which the app has not consented, until its attempt has ended there.
         var ignored: [P2PAddress: (connection: PeerConnectionID, until: Int64)] = [:]
+        /// Attempts that other devices have begun, each until no packet of it can come any more.
+        var begun: [PeerConnectionID: Int64] = [:]
         var ticker: Task<Void, Never>?
         var isClosed = false
     }
@@ -240,6 +242,9 @@ final class P2PConnections: Sendable {
     var openClients: [P2PClient] {
         state.withLock { Array($0.open.values) }.sorted { ($0.username, $0.deviceId) < ($1.username, $1.deviceId) }
     }
+
+    /// Attempts that are under way, own ones and those of others.
+    var attemptCount: Int { state.withLock { $0.attempts.count } }
 
     private func openClient(_ address: P2PAddress) -> P2PClient? {
         openClients.first { $0.username == address.username && $0.deviceId == address.deviceId && $0.isConnected }
@@ -404,6 +409,11 @@ final class P2PConnections: Sendable {
         for await event in client.events {
             switch event {
             case .opened:
+                guard endpoint(attempt.address) == client.remote else {
+                    // The device was removed, or the person shows other keys, since the attempt has begun.
+                    client.close(.keysChanged)
+                    continue
+                }
                 guard let messenger = opened(client, attempt) else {
                     client.close(.closed)
                     continue
@@ -412,12 +422,14 @@ final class P2PConnections: Sendable {
                 attempt.outcome.fulfil(.success(client))
                 await handler.onP2PClientOpen(client, messenger: messenger)
             case .message(let number, let message):
+                // The app does not know a connection that was closed at its opening.
+                guard isOpen else { continue }
                 await handler.onP2PMessage(message, from: client)
                 client.taken(number)
-            case .status: client.announceStatus()
+            case .status: if isOpen { client.announceStatus() }
             case .ended(let reason):
                 let messenger = state.withLock { state in
-                    state.open[client.id] = nil
+                    if state.open[client.id] === client { state.open[client.id] = nil }
                     return state.messenger
                 }
                 fail(attempt, .closed(reason))
@@ -459,6 +471,10 @@ final class P2PConnections: Sendable {
 
     // MARK: Requests
 
+    /// Ours: how long after the end of an attempt its packets may come, in milliseconds: their lifetime, and as much for
+    /// clocks that differ.
+    private static let packetTime = 2 * P2PSettings.magicPacketLifetime * 1000
+
     /// Takes a signal of another device. Signals of one device come in their order.
     private func receive(_ received: ReceivedSignal) {
         // What is no signal of this version is dropped: a later version may know more.
@@ -491,8 +507,10 @@ final class P2PConnections: Sendable {
         var (superseded, isWanted, isAllowed) = ([] as [P2PAttempt], false, false)
         state.withLock { state in
             state.ignored = state.ignored.filter { $0.value.until > now }
-            // The initiator repeats its request with each packet; the app is asked once.
-            guard !state.isClosed, state.ignored[address]?.connection != signal.connection,
+            state.begun = state.begun.filter { $0.value > now }
+            // An id begins one attempt: each packet repeats the request, and some come when it has ended. With the id of an
+            // open connection, one of the two would be in no list, and would be closed by nothing.
+            guard !state.isClosed, state.begun[signal.connection] == nil, state.open[signal.connection] == nil,
                 notes(address, now, &state.requests)
             else { return }
             let others = state.attempts.values.filter { $0.address == address }
@@ -507,6 +525,7 @@ final class P2PConnections: Sendable {
             for other in others { state.attempts[other.id] = nil }
             guard hasRoom(state) else { return }
             state.attempts[attempt.id] = attempt
+            state.begun[attempt.id] = attempt.deadline + Self.packetTime
             isAllowed = true
         }
         for other in superseded {
