@@ -13,6 +13,8 @@ import Testing
         let disclosesAddress: Bool
         private let inner: (any P2PTransportClientFactory)?
         private let state = Mutex((created: 0, received: 0))
+        /// Runs with each `createConnection`.
+        let onCreate = Mutex<(@Sendable () -> Void)?>(nil)
 
         /// Without an inner factory, every call fails.
         init(_ name: String, _ inner: (any P2PTransportClientFactory)? = nil, disclosesAddress: Bool = false) {
@@ -23,6 +25,7 @@ import Testing
 
         func createConnection(handle: P2PTransportFactoryHandle) async throws -> (any P2PTransportClient)? {
             state.withLock { $0.created += 1 }
+            onCreate.withLock { $0 }?()
             guard let inner else { throw P2PError.transport("out of order") }
             return try await inner.createConnection(handle: handle)
         }
@@ -221,6 +224,17 @@ import Testing
         #expect(alice.map(\.calls.created) == [2, 1] && alice.map(\.calls.received) == [0, 1])
         #expect(bob.map(\.calls.created) == [0, 1] && bob.map(\.calls.received) == [1, 1])
         #expect(couple.bob.handler.events.requests.map(\.disclosesAddress) == [true, false, false])
+        couple.close()
+    }
+
+    /// A chat that becomes relay-only while a factory tries does not get to a factory that discloses addresses.
+    @Test func theModeIsAskedBeforeEachFactory() async throws {
+        let (broken, direct) = (CountingFactory("_broken"), spoof("_direct", disclosesAddress: true))
+        let couple = try await Couple([broken, direct], [spoof("_direct", disclosesAddress: true)])
+        broken.onCreate.withLock { $0 = { couple.alice.handler.change { $0.mode = .relayOnly } } }
+        let result = try await couple.alice.chat("bob").buildP2PConnections()
+        #expect(result.failures == [couple.bob.messenger.deviceId: .transport("out of order")])
+        #expect(broken.calls.created == 1 && direct.calls == (0, 0))
         couple.close()
     }
 

@@ -273,17 +273,18 @@ final class P2PConnections: Sendable {
 
     /// Connects, by one factory after the other.
     func connect(to address: P2PAddress, preferred: String?) async throws(P2PError) -> P2PClient {
-        let mode = await handler.p2pMode(with: address.username)
-        let allowed = factories.filter { mode == .direct || !$0.disclosesAddress }
         if let client = openClient(address),
-            allowed.contains(where: { $0.transportLayerIdentifier == client.transportLayerIdentifier })
+            let factory = factories.first(where: { $0.transportLayerIdentifier == client.transportLayerIdentifier }),
+            await isAllowed(factory, with: address.username)
         {
             return client
         }
         var last = P2PError.noTransport
-        let first = allowed.filter { $0.transportLayerIdentifier == preferred }
-        let rest = allowed.filter { $0.transportLayerIdentifier != preferred }
+        let first = factories.filter { $0.transportLayerIdentifier == preferred }
+        let rest = factories.filter { $0.transportLayerIdentifier != preferred }
         for factory in first + rest {
+            // The mode may have changed during the attempt before.
+            guard await isAllowed(factory, with: address.username) else { continue }
             do {
                 return try await attempt(address, factory).value()
             } catch {
@@ -295,6 +296,12 @@ final class P2PConnections: Sendable {
             }
         }
         throw last
+    }
+
+    /// Whether the mode of a chat allows a factory now.
+    private func isAllowed(_ factory: any P2PTransportClientFactory, with username: Username) async -> Bool {
+        guard factory.disclosesAddress else { return true }
+        return await handler.p2pMode(with: username) == .direct
     }
 
     /// Begins an attempt, or waits for the one that is under way.
@@ -547,8 +554,7 @@ final class P2PConnections: Sendable {
         _ = attempt.add(packet)
         attempt.run { [weak self, isWanted] in
             guard let self else { return }
-            let isDirect = await self.handler.p2pMode(with: address.username) == .direct
-            let isAllowed = isDirect || !attempt.factory.disclosesAddress
+            let isAllowed = await self.isAllowed(attempt.factory, with: address.username)
             guard await self.isAccepted(attempt, isWanted: isWanted, isAllowed: isAllowed), !Task.isCancelled else {
                 // No answer: a stranger does not learn whether this device is online.
                 return self.ignore(attempt)
