@@ -260,6 +260,26 @@ import Testing
         carol.messenger.close()
     }
 
+    /// Requests that wait for the app's answer keep this device from no call of its own.
+    @Test func requestsOfOthersLeaveRoomForOwnCalls() async throws {
+        var one = patient
+        one.attemptLimit = 1
+        let couple = try await Couple(.memory, bob: one)
+        let carol = try await Person.register(
+            "carol", at: couple.server, [TransportKind.memory.factory(couple.network)])
+        try await carol.chat("bob").sendText("hello")
+        try await couple.bob.waitForText(from: "carol")
+        couple.bob.handler.change { $0.isHoldingRequests = true }
+        let calling = Task { try await carol.chat("bob").buildP2PConnections() }
+        try await eventuallyAsync("bob was asked") { couple.bob.handler.events.requests.count == 1 }
+        let own = try await couple.bob.chat("alice").buildP2PConnections()
+        #expect(own.clients.map(\.username) == ["alice"] && own.failures.isEmpty)
+        couple.bob.handler.change { $0.isHoldingRequests = false }
+        carol.messenger.close()
+        couple.close()
+        _ = try? await calling.value
+    }
+
     /// Requests of one device are bounded before the app is asked.
     @Test func aDeviceCannotAskWithoutEnd() async throws {
         var settings = patient

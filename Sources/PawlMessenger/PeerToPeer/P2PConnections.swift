@@ -108,6 +108,7 @@ final class P2PAttempt: Sendable {
         var client: P2PClient?
         var tasks: [Task<Void, Never>] = []
         var packets = 0
+        var isWanted = false
         var isEnded = false
     }
 
@@ -133,6 +134,8 @@ final class P2PAttempt: Sendable {
 
     var id: PeerConnectionID { agreement.connection }
     var isInitiator: Bool { agreement.role == .initiator }
+    /// Whether this device calls, or has called at the same time as the other one.
+    var isOwn: Bool { isInitiator || state.withLock { $0.isWanted } }
     var client: P2PClient? { state.withLock { $0.client } }
 
     func run(_ body: @escaping @Sendable () async -> Void) {
@@ -143,6 +146,9 @@ final class P2PAttempt: Sendable {
         }
         if isEnded { task.cancel() }
     }
+
+    /// This device has called too.
+    func noteWanted() { state.withLock { $0.isWanted = true } }
 
     /// - Returns: false if there are too many.
     func add(_ packet: Packet) -> Bool {
@@ -323,7 +329,7 @@ final class P2PConnections: Sendable {
         let result: Result<P2PAttempt, P2PError> = state.withLock { state in
             guard !state.isClosed else { return .failure(.closed(.closed)) }
             if let other = state.attempts.values.first(where: { $0.address == address }) { return .success(other) }
-            guard hasRoom(state) else { return .failure(.tooMany) }
+            guard hasRoom(state, forOwn: true) else { return .failure(.tooMany) }
             state.attempts[new.id] = new
             return .success(new)
         }
@@ -343,8 +349,11 @@ final class P2PConnections: Sendable {
         return new.outcome
     }
 
-    private func hasRoom(_ state: State) -> Bool {
-        state.attempts.count < settings.attemptLimit && state.open.count < settings.openLimit
+    /// Own attempts and those of others are counted apart: requests that wait for the app's answer, such as those of
+    /// strangers, keep this device from no call.
+    private func hasRoom(_ state: State, forOwn: Bool) -> Bool {
+        state.attempts.values.count { $0.isOwn == forOwn } < settings.attemptLimit
+            && state.open.count < settings.openLimit
     }
 
     private func handle(_ attempt: P2PAttempt) -> P2PTransportFactoryHandle {
@@ -526,11 +535,12 @@ final class P2PConnections: Sendable {
                 let isIgnored = others.contains { $0.isInitiator && $0.id == signal.instead }
                 guard isIgnored || identity.endpoint.device > address.deviceId.id.value else { return }
                 isWanted = true
+                attempt.noteWanted()
             }
             // The other device has given up its earlier attempt.
             superseded = others
             for other in others { state.attempts[other.id] = nil }
-            guard hasRoom(state) else { return }
+            guard hasRoom(state, forOwn: isWanted) else { return }
             state.attempts[attempt.id] = attempt
             state.begun[attempt.id] = attempt.deadline + Self.packetTime
             isAllowed = true

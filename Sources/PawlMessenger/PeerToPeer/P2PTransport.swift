@@ -194,7 +194,7 @@ public struct P2PSettings: Sendable, Hashable {
     public var idleTime: Duration = .seconds(30)
     /// A connection is closed if the other side's app has not taken a message after this time.
     public var acknowledgementTime: Duration = .seconds(30)
-    /// Ours: attempts at the same time, own ones and those of others together. Each may hold sockets.
+    /// Ours: own attempts at the same time, and as many of others. Each may hold sockets.
     package var attemptLimit = 32
     /// Ours: open connections at the same time.
     package var openLimit = 64
