@@ -252,8 +252,15 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
         if lingers { closeOutput() } else { closeWhenWritten() }
     }
 
-    /// Closes after pending writes, which closing at once would discard.
-    func closeWhenWritten() { close(.all) }
+    /// Closes after pending writes, which closing at once would discard. A relay has no other timer at its end, and its
+    /// client may read nothing any more.
+    func closeWhenWritten() {
+        if relay != nil {
+            isLast = true
+            arm(limits.stall)
+        }
+        close(.all)
+    }
 
     func closeOutput() { close(.output) }
 

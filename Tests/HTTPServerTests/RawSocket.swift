@@ -144,6 +144,12 @@ final class RawSocket: @unchecked Sendable {
     /// Whether the other side has ended, with nothing left to read.
     func isAtEnd() -> Bool { unread.isEmpty && ((try? fill()) ?? false) == false }
 
+    /// Bytes that were sent and have not reached the other side's kernel.
+    var unacknowledged: Int {
+        var count: Int32 = 0
+        return ioctl(descriptor, UInt(TIOCOUTQ), &count) == 0 ? Int(count) : 0
+    }
+
     func endOutput() { _ = Glibc.shutdown(descriptor, Int32(SHUT_WR)) }
 
     func close() {
