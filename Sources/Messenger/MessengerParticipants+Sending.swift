@@ -317,12 +317,17 @@ extension MessengerParticipants {
             want(keysOf: job.user, &unit)
             throw MessengerRefusal.keysMissing
         }
-        let content = ChatContent(
-            .signal(kind: job.kind), text: job.text, writtenAt: now.wall, timer: job.lifetime)
-        let id = MessageID(ids.next(in: .only, at: now))
-        for recipient in recipients {
-            try seal(
-                content.body, id, for: [recipient], chat, nil, expires: now.wall + job.lifetime * 1000, now, &unit)
+        // On a carrier of lines a long signal goes in parts. They are queued together, so that none of another signal comes
+        // between them.
+        let number = UInt32(truncatingIfNeeded: ids.next(in: .only, at: now))
+        for part in introducesItself ? SignalParts.parts(of: job, id: number) : [job] {
+            let content = ChatContent(
+                .signal(kind: part.kind), text: part.text, writtenAt: now.wall, timer: part.lifetime)
+            let id = MessageID(ids.next(in: .only, at: now))
+            for recipient in recipients {
+                try seal(
+                    content.body, id, for: [recipient], chat, nil, expires: now.wall + job.lifetime * 1000, now, &unit)
+            }
         }
     }
 

@@ -11,7 +11,8 @@ package struct SignalParts {
     package static let kind = "part"
     /// Ours: bytes of one piece. With its head it fits a text of IRC.
     package static let pieceLimit = 1400
-    /// Ours: devices whose signals are collected at a time. Each has at most ``ChatContent/textLimit`` bytes.
+    /// Ours: devices whose signals are collected at a time. Each has at most ``ChatContent/textLimit`` bytes. With more, the
+    /// signal that has begun first is dropped: parts come right after each other, so the rest of it will hardly come.
     package static let deviceLimit = 64
     /// Ours: most signals have fewer.
     private static let countLimit = (ChatContent.textLimit + pieceLimit / 2) / (pieceLimit / 2)
@@ -22,9 +23,12 @@ package struct SignalParts {
         var count: Int
         var pieces: [String] = []
         var writtenAt: Int64
+        /// Which one it is of those that have begun.
+        var number: UInt64
     }
 
     private var partials: [DeviceID: Partial] = [:]
+    private var begun: UInt64 = 0
 
     package init() {}
 
@@ -61,8 +65,9 @@ package struct SignalParts {
         }
         var partial: Partial
         if part.index == 0 {
-            guard partials[signal.device] != nil || partials.count < Self.deviceLimit else { return nil }
-            partial = Partial(id: part.id, kind: part.kind, count: part.count, writtenAt: signal.writtenAt)
+            begun += 1
+            partial = Partial(
+                id: part.id, kind: part.kind, count: part.count, writtenAt: signal.writtenAt, number: begun)
         } else if let known = partials[signal.device], known.id == part.id, known.kind == part.kind,
             known.count == part.count, known.pieces.count == part.index
         {
@@ -76,6 +81,9 @@ package struct SignalParts {
         guard partial.pieces.reduce(0, { $0 + $1.utf8.count }) <= ChatContent.textLimit else { return nil }
         guard partial.pieces.count == partial.count else {
             partials[signal.device] = partial
+            if partials.count > Self.deviceLimit, let first = partials.min(by: { $0.value.number < $1.value.number }) {
+                partials[first.key] = nil
+            }
             return nil
         }
         var whole = signal

@@ -798,9 +798,6 @@ public final class CypherMessenger: CypherTransportClientDelegate {
     ///   read then, so a later call may succeed.
     func send(_ signal: SignalJob) async throws {
         guard signal.text.utf8.count <= ChatContent.textLimit else { throw CypherMessengerError.tooLong }
-        // On a carrier of lines a long signal goes in parts.
-        let isInBand = transport is any IntroducingTransportClient
-        let parts = isInBand ? SignalParts.parts(of: signal, id: .random(in: .min ... .max)) : [signal]
-        for part in parts { _ = try await perform { .signal(ticket: $0, part) } }
+        _ = try await perform { .signal(ticket: $0, signal) }
     }
 }

@@ -91,5 +91,22 @@ import Testing
                 user: "bob", device: DeviceID(1), kind: "part", text: "1 \(index) 2 call\n\(piece)", writtenAt: 1)
             #expect(collected.take(part) == nil)
         }
+        // And keeps no other one from sending.
+        let parts = SignalParts.parts(of: job(String(repeating: "a", count: 4000)), id: 1)
+        let whole = parts.compactMap { collected.take(received($0, device: 20_000)) }
+        #expect(whole == [received(job(String(repeating: "a", count: 4000)), device: 20_000)])
+    }
+
+    /// On a carrier of lines the parts of a signal are queued as one: no part of another signal comes between them.
+    @Test func allPartsAreSentTogether() throws {
+        let pair = try IntroductionTests.Pair()
+        try pair.meet()
+        let texts = ["a", "b"].map { String(repeating: $0, count: 4000) }
+        for text in texts { pair.alice.perform { .signal(ticket: $0, job(text)) } }
+        pair.deliver()
+        var collected = SignalParts()
+        let parts = pair.bob.events.compactMap { event in if case .signal(let signal) = event { signal } else { nil } }
+        #expect(parts.count == 6 && parts.allSatisfy { $0.kind == SignalParts.kind })
+        #expect(parts.compactMap { collected.take($0) }.map(\.text) == texts)
     }
 }
