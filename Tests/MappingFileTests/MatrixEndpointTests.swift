@@ -224,6 +224,10 @@ import Testing
         ("POST", "/_synapse/admin/v1/send_server_notice", .refused),
         ("PUT", "/_synapse/admin/v1/send_server_notice/t1", .refused),
         ("GET", "/_matrix/media/v3/config", .passthrough),
+        // The links of sealed texts.
+        ("GET", "/_matrix/media/v3/preview_url?url=https%3A%2F%2Fexample.org", .refused),
+        ("GET", "/_matrix/media/r0/preview_url?url=https%3A%2F%2Fexample.org&ts=1", .refused),
+        ("GET", "/_matrix/client/v1/media/preview_url?url=https%3A%2F%2Fexample.org", .refused),
         ("GET", "/_matrix/client/v1/rooms/%21a/relations/%24e/m.thread", .history),
         ("OPTIONS", "/_matrix/client/v3/login", .passthrough),
     ]) func filesAndRelations(_ method: String, _ target: String, _ label: Mapping.Label) throws {
