@@ -1,7 +1,9 @@
+import Foundation
 import HTTPCodec
 import JSONCodec
 import JSONGateway
 import NIOCore
+import Protection
 import Testing
 
 @testable import MappingFile
@@ -134,6 +136,57 @@ import Testing
             + #"{"events_before":[\#(Self.event("$2"))],"events_after":[\#(Self.event("$3"))]}}]}}}"#
         let reading = try Self.reading(try shipped("matrix"), "POST", "/_matrix/client/v3/search", text)
         #expect(reading.messages.compactMap(\.remoteID) == ["$1", "$2", "$3"])
+    }
+
+    /// A rule of another kind may look for words in texts too.
+    @Test(arguments: ["override", "underride"]) func wordsOfEveryRuleAreKeywords(_ kind: String) throws {
+        var kinds = KindTreatments.standard
+        kinds[.keywords] = .refuse
+        let mapping = try MappingFile.read(path: root.appending(path: "config/mappings/matrix.yaml").path, kinds: kinds)
+        let head = RequestHead("PUT", "/_matrix/client/v3/pushrules/global/\(kind)/x")
+        let route = try #require(mapping.route(for: head)?.route)
+        let part = try #require(route.parts.first)
+        #expect(route.label == .passthrough && part.kind == .keywords)
+        func finds(_ key: String) throws -> Bool {
+            let rule = #"{"conditions":[{"kind":"event_match","key":"\#(key)","pattern":"canary"}],"actions":[]}"#
+            return try !JSONDocument(ByteBuffer(string: rule)).places(part.path).isEmpty
+        }
+        #expect(try finds("content.body") && !finds("room_id"))
+    }
+
+    // MARK: Zulip
+
+    /// A widget of a bot has texts that the server would read.
+    @Test func aWidgetOfZulipIsRefused() throws {
+        let mapping = try shipped("zulip")
+        let match = try #require(mapping.route(for: RequestHead("POST", "/api/v1/messages")))
+        let shape = try #require(match.route.request)
+        func faults(_ more: String) throws -> [MessageFault] {
+            let body = ByteBuffer(string: "type=stream&to=5&topic=a&content=hi" + more)
+            let document = try shape.document(body, ["Content-Type": "application/x-www-form-urlencoded"])
+            return MessageReading(document, [shape], target: match.target, isRequest: true).faults
+        }
+        #expect(try faults("").isEmpty)
+        #expect(try faults("&widget_content=%7B%22widget_type%22%3A%22zform%22%7D") == [.noMessage])
+        #expect(try faults("&widget%5Fcontent=%7B%7D") == [.noMessage])
+        for query in ["widget_content=x", "widget%5Fcontent", "a=b&content=x"] {
+            #expect(mapping.route(for: RequestHead("POST", "/api/v1/messages?" + query)) == nil, "\(query)")
+        }
+    }
+
+    // MARK: Rocket.Chat
+
+    /// The server posts to `channel` if a message names both, and the gateway would judge the other room.
+    @Test func aMessageOfRocketChatNamesOneRoom() throws {
+        let mapping = try shipped("rocketchat")
+        func faults(_ more: String) throws -> [MessageFault] {
+            try Self.reading(
+                mapping, "POST", "/api/v1/chat.postMessage", #"{"text":"hi","roomId":"r1"\#(more)}"#, isRequest: true
+            ).faults
+        }
+        #expect(try faults("").isEmpty && faults(#","channel":"""#).isEmpty && faults(#","channel":null"#).isEmpty)
+        #expect(try faults(##","channel":"#general""##) == [.noMessage])
+        #expect(try faults(#","channel":["@bo"]"#) == [.noMessage])
     }
 
     // MARK: The generic chat
