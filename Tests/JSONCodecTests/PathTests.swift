@@ -50,6 +50,23 @@ import Testing
         }
     }
 
+    /// Some programs take names for one that differ in case, and fold two characters to ASCII letters.
+    @Test(arguments: [
+        ("task", #"{"task":1}"#, false), ("task", #"{"task":1,"tasks":2,"ask":3,"":4}"#, false),
+        ("task", #"{"Task":1}"#, true), ("task", #"{"task":1,"TASK":2}"#, true), ("TASK", #"{"task":1}"#, true),
+        ("task", #"{"\u0054ask":1,"task":2}"#, true), ("task", "{\"ta\u{17F}k\":1}", true),
+        ("task", #"{"tas\u212a":1}"#, true), ("task", #"{"t\u00e4sk":1}"#, false),
+        ("a.task", #"{"Task":1,"a":{"task":1}}"#, false), ("a.task", #"{"a":{"tasK":1}}"#, true),
+        ("a.task", #"{"A":{},"a":{"task":1}}"#, true), ("a.task", #"{"a":[{"Task":1}]}"#, false),
+        ("a[0].task", #"{"a":[{"Task":1}]}"#, true), ("a[1].task", #"{"a":[{"Task":1}]}"#, false),
+        (#"$[?type == "a"]"#, #"{"type":"a","Type":"b"}"#, true),
+        (#"$[?type == "a"]"#, #"{"type":"a","x":"b"}"#, false),
+        (#"$[?a.type && b]"#, #"{"a":{"TYPE":1}}"#, true), (#"$[?b && a].c"#, #"{"a":1,"b":1,"C":1}"#, true),
+        ("*.task", #"{"a":{"Task":1}}"#, false), ("$", #"{"Task":1}"#, false), ("task", #"["Task"]"#, false),
+    ]) func namesInAnotherCaseAreFound(_ path: String, _ text: String, _ isFound: Bool) throws {
+        #expect(try document(text).hasLookalike(of: JSONPath(path)) == isFound, "\(path) in \(text)")
+    }
+
     @Test func theWholeDocumentAndItsEdges() throws {
         let list = try document(#"[{"a":1},[2],3]"#)
         #expect(try list.places(JSONPath("$")) == [list.root])

@@ -102,6 +102,9 @@ import Testing
         (#"{"body":"\ud800"}"#, .loneSurrogate(at: 8)),
         (#"{"body":"a","body":"b"}"#, .duplicateNames(at: 0)),
         (#"{"bo\u0064y":"a","body":"b"}"#, .duplicateNames(at: 0)),
+        (#"{"body":"a","Body":"b"}"#, .similarNames(at: 0)), (#"{"BODY":"b"}"#, .similarNames(at: 0)),
+        (#"{"body":"a","Html":"b"}"#, .similarNames(at: 0)), (#"{"Encrypted":true,"body":"a"}"#, .similarNames(at: 0)),
+        (#"{"body":"a","\u0054xn":"1"}"#, .similarNames(at: 0)),
         (#"{"body":"a","txn":1.5}"#, .wrongKind(path: "txn", found: .number, at: 18)),
         (#"{"body":"a","txn":true}"#, .wrongKind(path: "txn", found: .boolean, at: 18)),
         (#"{"body":"a","txn":""}"#, .unusableName(path: "txn", at: 18)),
@@ -113,6 +116,23 @@ import Testing
         #expect(reading.faults == [fault])
         #expect(reading.messages.isEmpty)
         #expect(!fault.description.isEmpty)
+    }
+
+    /// With `keep` a name in another case is sealed as any other. In answers it is a member that nobody reads.
+    @Test func namesInAnotherCaseAreSealedOrIgnored() throws {
+        let text = #"{"body":"a","Body":"b","in":{"id":"r"}}"#
+        let kept = try Self.reading(text, try shape(also: [], kept: ["in"]), isRequest: true)
+        #expect(kept.faults.isEmpty && kept.messages[0].also.map(\.path) == ["Body"])
+        #expect(try Self.reading(text, try shape()).faults.isEmpty)
+        let named = try shape("list[*]", conversation: .message(try path("in.id")))
+        for message in [
+            #"{"body":"a","in":{"id":"r"},"In":{"id":"other"}}"#, #"{"body":"a","in":{"id":"r","ID":"other"}}"#,
+        ] {
+            let faults = try Self.reading(#"{"list":[\#(message)]}"#, named, isRequest: true).faults
+            #expect(faults == [.similarNames(at: 9)])
+        }
+        let twice = #"{"list":[{"body":"a","in":{"id":"r"}}],"List":[]}"#
+        #expect(try Self.reading(twice, named, isRequest: true).faults == [.similarNames(at: 9)])
     }
 
     @Test func aRequestHasAMessage() throws {

@@ -151,6 +151,24 @@ import Vault
         #expect(open.toBackend == [Self.text] && open.toClient.count == 1)
     }
 
+    /// A backend that ignores the case of names would find another message than the gateway.
+    @Test func namesInAnotherCaseAreRefusedWhereSomethingIsProtected() throws {
+        let frames = [
+            #"{"type":"ping","Type":"send","room":"all","text":"canary"}"#,
+            #"{"type":"send","room":"all","text":"x","Text":"canary"}"#,
+            #"{"type":"login","data":{"token":"t-alice"},"Data":{"token":"t-bob"}}"#,
+        ]
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world)
+        alice.send(Self.login("t-alice"))
+        for frame in frames { alice.send(frame) }
+        #expect(alice.toBackend == [Self.login("t-alice")] && alice.loggedIn.count == 1)
+        #expect(alice.toClient == Array(repeating: #"{"error":"pawl_unreadable"}"#, count: 3))
+        let open = Socket(try JSONWorld(.observe, mapping: Self.mapping))
+        for frame in frames { open.send(frame) }
+        #expect(open.toBackend == frames)
+    }
+
     /// The relay delivers nothing while the backend is asked; the machine would not let it pass either.
     @Test func whileTheBackendIsAskedNothingPasses() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)

@@ -174,6 +174,22 @@ import Testing
         }
     }
 
+    // MARK: Mattermost
+
+    /// Go reads names in any case, and takes the last.
+    @Test(arguments: [
+        #""message":"hi","Message":"canary""#, #""Message":"canary","message":"hi""#,
+        "\"message\":\"hi\",\"me\u{17F}sage\":\"canary\"",
+        #""message":"hi","CHANNEL_ID":"other""#, #""message":"hi","Props":{"attachments":[{"text":"canary"}]}"#,
+    ]) func namesOfMattermostInAnotherCaseAreRefused(_ members: String) throws {
+        let mapping = try shipped("mattermost")
+        let text = "{\"channel_id\":\"c\",\(members)}"
+        for (method, target) in [("POST", "/api/v4/posts"), ("POST", "/api/v4/drafts")] {
+            let reading = try Self.reading(mapping, method, target, text, isRequest: true)
+            #expect(reading.faults == [.similarNames(at: 0)] && reading.messages.isEmpty)
+        }
+    }
+
     // MARK: Rocket.Chat
 
     /// The server posts to `channel` if a message names both, and the gateway would judge the other room.

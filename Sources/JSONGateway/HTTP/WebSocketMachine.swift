@@ -253,6 +253,9 @@ package struct WebSocketMachine: Sendable {
             environment.observations.note("frame (from a client, over a WebSocket)", .verb, by: account)
             return demands ? notify(.refused(.verb), answering: document) : pass(bytes, isText, &actions)
         }
+        if environment.isProtecting, environment.mapping.isAmbiguous(document, as: frame) {
+            return notify(.unreadable(.similarNames(at: 0)), answering: document)
+        }
         if let login = frame.login, !logIn(login, document, now, &actions), environment.isProtecting {
             return notify(.unreadable(.noMessage), answering: document)
         }

@@ -143,6 +143,8 @@ package enum MessageFault: Error, Equatable, Sendable {
     case severalValues(path: String)
     /// An object on the path has two members with the same name.
     case duplicateNames(at: Int)
+    /// An object has a member whose name differs from one of the mapping in case only: some programs take them for one.
+    case similarNames(at: Int)
     /// A text contains half a surrogate pair.
     case loneSurrogate(at: Int)
     /// An id, or the name of an account or conversation, is unusable.
@@ -176,6 +178,8 @@ extension MessageFault: CustomStringConvertible {
         case .notADocument(let path, let at): "the string at byte \(at), where \(path) is parsed, is no JSON document"
         case .severalValues(let path): "\(path) finds several values, but only one is allowed"
         case .duplicateNames(let at): "the object at byte \(at) has two members with the same name"
+        case .similarNames(let at):
+            "the object at byte \(at) has a member whose name differs from one of the mapping in upper and lower case only"
         case .loneSurrogate(let at): "the string at byte \(at) contains half a surrogate pair"
         case .unusableName(let path, let at):
             "\(path) finds a name at byte \(at) that is empty, too long, or has white space in it"

@@ -126,6 +126,20 @@ extension Mapping {
         return nil
     }
 
+    /// Whether a program that ignores the case of names may take a client's WebSocket message for one of another kind.
+    ///
+    /// - Parameter frame: the kind that matches.
+    func isAmbiguous(_ document: JSONDocument, as frame: FrameRoute) -> Bool {
+        for case .path(let path) in frame.login?.values.flatMap(\.parts) ?? [] where document.hasLookalike(of: path) {
+            return true
+        }
+        if let when = frame.when { return document.hasLookalike(of: when) }
+        return frames.contains { other in
+            guard other.direction == frame.direction, let when = other.when else { return false }
+            return document.hasLookalike(of: when)
+        }
+    }
+
     /// The target of a lookup, with a value inserted for a name in braces.
     package static func target(_ template: String, _ name: String, _ value: String) -> String {
         guard let range = template.firstRange(of: "{\(name)}") else { return template }

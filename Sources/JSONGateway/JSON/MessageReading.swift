@@ -120,6 +120,7 @@ package struct MessageReading: Sendable {
             try refuseWrongKind(shape, place)
             return nil
         }
+        if isRequest, hasLookalikes(shape, container, place, content) { throw .similarNames(at: offset) }
         let text = try string(shape.text, in: content)
         if text == nil, !isRequest { try refuseWrongKind(shape, place) }
         let also = try shape.parts(of: content, in: document)
@@ -142,6 +143,26 @@ package struct MessageReading: Sendable {
             recipients: try shape.recipients.map { path throws(MessageFault) in try names(path, in: place) },
             remoteID: try shape.remoteID.flatMap { path throws(MessageFault) in try name(path, in: place) },
             localID: try shape.localID.flatMap { path throws(MessageFault) in try name(path, in: place) })
+    }
+
+    /// Whether a program that ignores the case of names may find other parts of the message.
+    private func hasLookalikes(
+        _ shape: MessageShape, _ container: JSONPlace, _ place: JSONPlace, _ content: JSONPlace
+    ) -> Bool {
+        func finds(_ paths: [JSONPath?], from start: JSONPlace) -> Bool {
+            paths.contains { $0.map { document.hasLookalike(of: $0, from: start) } ?? false }
+        }
+        if finds([shape.containers] + shape.parsed, from: document.root) { return true }
+        if finds([shape.messages], from: container) { return true }
+        // What `kept` does not name is sealed in any case.
+        if shape.kept == nil || content != place {
+            var inMessage: JSONPath?
+            if case .message(let path) = shape.conversation { inMessage = path }
+            let paths = [shape.content, inMessage, shape.recipients, shape.localID] + shape.exceptions
+            if finds(paths, from: place) { return true }
+        }
+        guard shape.kept == nil else { return false }
+        return finds([shape.text, shape.flag, shape.envelope] + shape.also + shape.joined, from: content)
     }
 
     /// The armour in a message; nil if its envelope is not one in a text.
