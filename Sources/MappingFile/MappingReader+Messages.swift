@@ -409,7 +409,7 @@ extension MappingReader {
     }
 
     /// The paths of strings that hold JSON documents.
-    private mutating func parsed(_ tree: ConfigurationTree, _ place: String) -> [JSONPath] {
+    mutating func parsed(_ tree: ConfigurationTree, _ place: String) -> [JSONPath] {
         let all = texts(tree, place + ".parse", "the path of a string that holds JSON, for example `data.post`")
         guard all.count <= JSONDocument.parsedPathLimit else {
             wrong("`\(place).parse`", tree.line, "has more than \(JSONDocument.parsedPathLimit) paths")

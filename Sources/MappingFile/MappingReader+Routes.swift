@@ -8,7 +8,7 @@ import Protection
 extension MappingReader {
     static let routeKeys = [
         "label", "remote_id", "local_id", "conversation", "references", "at_once", "chosen_members", "file_name",
-        "multipart", "thumbnail_of", "without_login", "kind", "kinds",
+        "multipart", "thumbnail_of", "without_login", "kind", "kinds", "also_in_body",
     ]
     static let routeExample = "POST /conversations/{conversation}/messages: content written"
 
@@ -129,12 +129,28 @@ extension MappingReader {
         if !parts.isEmpty, words.label != .passthrough {
             wrong(place, tree.line, "has `kinds` and is `\(words.label.rawValue)`; expected `passthrough`")
         }
+        let repeated = keys["also_in_body"].flatMap { self.repeated($0) }
+        if let tree = keys["also_in_body"], ![.passthrough, .history, .sync].contains(words.label) || !parts.isEmpty {
+            wrong(
+                "`also_in_body`", tree.line,
+                "has a meaning in a `passthrough`, `history` or `sync` without `kinds`", code: .conflict)
+        }
         let file = filePlaces(keys, words.label, path, place)
         if words.label == .upload { checkTexts(file, request, conversation, place, tree.line) }
         return Mapping.Route(
             methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
             response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
-            answer: answer, chosenMembers: chosen, file: file, kinds: kinds, parts: parts)
+            answer: answer, chosenMembers: chosen, file: file, kinds: kinds, parts: parts, repeated: repeated)
+    }
+
+    static let repeatedKeys = ["parse", "path"]
+
+    /// Reads where the last segment of the path stands in the body: `{parse: message, path: message.method}`.
+    private mutating func repeated(_ tree: ConfigurationTree) -> RepeatedSegment? {
+        guard let keys = map(tree, "`also_in_body`", Self.repeatedKeys, needs: ["path"]),
+            let path = keys["path"].flatMap({ single($0, "also_in_body.path") })
+        else { return nil }
+        return RepeatedSegment(path: path, parsed: keys["parse"].map { parsed($0, "also_in_body") } ?? [])
     }
 
     /// Checks that the texts in a form with files are those of a message, whose conversation is known before them.

@@ -55,8 +55,10 @@ extension HTTPExchange {
         request.match.route.label == .content ? write(request, now, &actions) : control(request, &actions)
     }
 
-    func collect(_ request: WriteRequest, _ actions: inout [ExchangeAction]) -> State {
-        actions.append(.collectRequest(limit: Self.requestLimit))
+    func collect(
+        _ request: WriteRequest, limit: Int = requestLimit, _ actions: inout [ExchangeAction]
+    ) -> State {
+        actions.append(.collectRequest(limit: limit))
         return .collecting(request)
     }
 
@@ -64,6 +66,13 @@ extension HTTPExchange {
         _ request: WriteRequest, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
         let match = request.match
+        if let repeated = match.route.repeated {
+            let limits = JSONLimits(size: Self.repeatingLimit)
+            guard repeated.isSame(in: body, of: request.head, limits: limits) else {
+                return refuse(.noRoute, to: request.head, &actions)
+            }
+            return sendRepeating(request, body, &actions)
+        }
         if match.route.label == .passthrough {
             let document = try? JSONDocument(body)
             if policies.policy(of: request.account).demandsProtection, let no = match.route.refusal(of: document, body)
@@ -251,6 +260,18 @@ extension HTTPExchange {
     private func send(_ request: WriteRequest, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) -> State {
         actions.append(.send(request.head, body))
         return .forwarding(Forwarded(request: request.request, credential: request.client.credential))
+    }
+
+    /// Sends the request as received, with its collected body, and reads its answer if messages are in it.
+    private func sendRepeating(
+        _ request: WriteRequest, _ body: ByteBuffer, _ actions: inout [ExchangeAction]
+    ) -> State {
+        guard readsAnswers, !request.match.route.response.isEmpty else { return send(request, body, &actions) }
+        var sent = request.request
+        sent.head.headers.set("Accept-Encoding", to: "identity")
+        actions.append(.send(sent.head, body))
+        return .forwarding(
+            Forwarded(request: sent, credential: request.client.credential, reader: request.client))
     }
 
     // MARK: Queued writes

@@ -18,6 +18,8 @@ import Vault
 package struct HTTPExchange: Sendable {
     /// Ours: maximum body of a request with a text, in bytes. More than an envelope can hold.
     package static let requestLimit = 256 << 10
+    /// Ours: maximum body of a request whose body repeats a segment of its path, in bytes. It may hold a small picture.
+    package static let repeatingLimit = 4 << 20
     /// Ours: how long a client waits for a queued write, in nanoseconds. It may repeat the request, which is recognised
     /// by its id.
     package static let patience: Int64 = 60_000_000_000
@@ -54,7 +56,7 @@ package struct HTTPExchange: Sendable {
     var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
 
     /// Whether answers may have to be opened.
-    private var readsAnswers: Bool { protects || environment.holdsKeys }
+    var readsAnswers: Bool { protects || environment.holdsKeys }
 
     /// Handles an event.
     ///
@@ -282,6 +284,9 @@ package struct HTTPExchange: Sendable {
         case _ where request.isUpgrade && environment.isProtecting: break
         case .upload where policies.strictest.demandsProtection: break
         case .upload where request.match?.route.request != nil && environment.isProtecting: break
+        // Their bodies are looked at for known accounts only.
+        case _ where request.match?.route.repeated != nil && environment.isProtecting: break
+        case _ where request.match?.route.parts.isEmpty == false && policies.strictest.demandsProtection: break
         case .download where request.match?.route.file.needsNoLogin == true && opensFile(request):
             return download(request, nil, &actions)
         default: return pass(request, credential: credential, &actions)
@@ -326,6 +331,9 @@ package struct HTTPExchange: Sendable {
         }
         if request.isUpgrade, readsAnswers || mapping.looksAtFrames { return read(request, for: client, &actions) }
         guard let match = request.match else { return pass(request, credential: client.credential, &actions) }
+        if match.route.repeated != nil, environment.isProtecting {
+            return collect(WriteRequest(request, match, client), limit: Self.repeatingLimit, &actions)
+        }
         switch match.route.label {
         case .content where match.messageToFind != nil, .control where match.messageToFind != nil:
             return findConversation(WriteRequest(request, match, client), now, &actions)

@@ -23,7 +23,7 @@ extension Mapping.Route {
             methods: methods, path: path, query: query, label: label, request: isSealed ? request : nil,
             response: response, remoteID: isSealed ? remoteID : nil, localID: localID,
             conversation: conversationSource, references: label == .refused ? [] : references, answer: answer,
-            chosenMembers: chosenMembers, file: file, kinds: kinds, parts: parts)
+            chosenMembers: chosenMembers, file: file, kinds: kinds, parts: parts, repeated: repeated)
     }
 
     /// - Parameter read: the kinds of messages that the mapping finds in answers and frames.

@@ -173,14 +173,17 @@ extension Mapping {
         package let kinds: [ContentKind]
         /// Places of the body whose content is refused if protection is demanded.
         package let parts: [Part]
+        /// The last segment of the path in the body; nil if the backend goes by the path.
+        package let repeated: RepeatedSegment?
 
         package init(
             methods: [String], path: PathPattern, query: [QueryCondition] = [], label: Mapping.Label,
             request: MessageShape? = nil, response: [MessageShape] = [], remoteID: JSONPath? = nil,
             localID: ValueSource? = nil, conversation: ValueSource? = nil, references: [ValueSource] = [],
             answer: Answer = .whenDone, chosenMembers: ChosenMembers? = nil, file: FilePlaces = FilePlaces(),
-            kinds: [ContentKind] = [], parts: [Part] = []
+            kinds: [ContentKind] = [], parts: [Part] = [], repeated: RepeatedSegment? = nil
         ) {
+            self.repeated = repeated
             (self.chosenMembers, self.file) = (chosenMembers, file)
             (self.kinds, self.parts) = (kinds, parts)
             self.methods = methods
@@ -212,6 +215,7 @@ extension Mapping {
                     && left.conversation == right.conversation && left.references == right.references
                     && left.answer == right.answer && left.chosenMembers == right.chosenMembers
                     && left.file == right.file && left.kinds == right.kinds && left.parts == right.parts
+                    && left.repeated == right.repeated
         }
     }
 }
