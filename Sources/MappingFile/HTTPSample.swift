@@ -4,7 +4,7 @@ package import NIOCore
 
 /// A request or an answer that was copied into a file: first line, header fields, an empty line, the body.
 ///
-/// Lines may end with LF or CRLF. `Content-Length` is ignored.
+/// Lines may end with LF or CRLF. `Content-Length` is ignored, and so are scheme and host in front of the path.
 package struct HTTPSample: Sendable {
     /// Ours: maximum size, in bytes: the largest body that a gateway collects, and a head.
     package static let sizeLimit = JSONLimits.standard.size + lengthOfHead
@@ -71,13 +71,26 @@ package struct HTTPSample: Sendable {
             }
             head = .response(ResponseHead(status, reason: words.count > 2 ? words[2] : "", headers: fields))
         } else {
-            guard words.count == 2 || words.count == 3 && words[2].hasPrefix("HTTP/") else {
+            guard words.count == 2 || words.count == 3 && words[2].hasPrefix("HTTP/"),
+                words[0].utf8.allSatisfy({ 0x41...0x5A ~= $0 || $0 == UInt8(ascii: "-") })
+            else {
                 throw Fault("`\(line.prefix(60))` is no request line; write `POST /messages HTTP/1.1`")
             }
-            head = .request(RequestHead(words[0], words[1], headers: fields))
+            head = .request(RequestHead(words[0], Self.target(words[1]), headers: fields))
         }
         while let last = rest.last, last == 0x0A || last == 0x0D { rest.removeLast() }
-        body = ByteBuffer(bytes: rest)
+        // An editor has made LF of the line ends of a form, which have to be CR LF.
+        let isEdited = fields.describeParts && !rest.contains(0x0D)
+        body = ByteBuffer(bytes: isEdited ? Array(rest.flatMap { $0 == 0x0A ? [0x0D, 0x0A] : [$0] }) : Array(rest))
+    }
+
+    /// The path and query of a target, which browsers show with scheme and host.
+    private static func target(_ word: String) -> String {
+        guard let scheme = word.firstRange(of: "://"),
+            ["http", "https"].contains(word[..<scheme.lowerBound].lowercased())
+        else { return word }
+        let rest = word[scheme.upperBound...]
+        return rest.firstIndex { $0 == "/" || $0 == "?" }.map { (rest[$0] == "?" ? "/" : "") + rest[$0...] } ?? "/"
     }
 
     private static func line(_ rest: inout ArraySlice<UInt8>) -> String? {

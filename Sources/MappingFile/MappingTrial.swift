@@ -87,7 +87,9 @@ package struct MappingTrial: Encodable, Sendable {
         trial.localID = route.localID.flatMap { target[$0] }
         trial.references = route.references.compactMap { target[$0] }
         var sealed: String?
-        if route.label != .upload, let shape = route.request, let document = trial.document(body, shape, head.headers) {
+        if route.label == .upload {
+            trial.readUpload(route, head.headers, body, target)
+        } else if let shape = route.request, let document = trial.document(body, shape, head.headers) {
             sealed = trial.read(document, [shape], target, isRequest: true)
             trial.conversation = trial.conversation ?? trial.messages.first?.conversation
             trial.localID = trial.localID ?? trial.messages.first?.localID
@@ -271,24 +273,108 @@ package struct MappingTrial: Encodable, Sendable {
             }
         }
         let longest = routes.map { RouteIndex.common($0.path, path) }.max() ?? 0
-        let near = routes.filter { RouteIndex.common($0.path, path) == longest }.prefix(3).map(\.path.text)
+        var seen: Set<String> = []
+        let near = routes.filter { RouteIndex.common($0.path, path) == longest && seen.insert($0.path.text).inserted }
+            .prefix(3).map(\.path.text)
         let begin = path.segments.prefix(longest).joined(separator: "/")
         return longest == 0
             ? ["no route begins as its path does"]
             : ["no route fits its path; up to /\(begin) it fits " + near.joined(separator: ", ")]
     }
 
-    /// Reads a request's body as the gateway does, and shows why it is not JSON.
+    /// Reads a request's body as the gateway does, and shows why it cannot be read.
     private mutating func document(_ body: ByteBuffer, _ shape: MessageShape, _ headers: HeaderFields) -> JSONDocument?
     {
         do throws(MessageFault) {
             return try shape.document(body, headers)
         } catch {
+            if headers.describeParts {
+                faults.append(
+                    shape.bodies.contains(.multipart)
+                        ? "\(error); a form with files belongs to an `upload` route with `multipart`"
+                        : "its body is a form in parts, which these messages are not; write `body: [json, multipart]` "
+                            + "for them, or the label `upload` with `multipart` if the form has files")
+                return nil
+            }
             guard error == .noMessage, shape.bodies.contains(.json) else {
                 faults.append(error == .noMessage ? "its body is not of a form that the mapping allows" : "\(error)")
                 return nil
             }
             return document(body, [shape])
+        }
+    }
+
+    /// Reads the body of an upload as the gateway does: what becomes of each part of a form.
+    private mutating func readUpload(
+        _ route: Mapping.Route, _ headers: HeaderFields, _ body: ByteBuffer, _ target: TargetValues
+    ) {
+        let known = route.file.parts
+        guard headers.describeParts else {
+            if known?.values.contains(.text) == true {
+                faults.append("its body is no form, and this route expects one with a text")
+            } else if headers.first("Content-Type")?.lowercased().hasPrefix(Self.plainForm) == true {
+                faults.append("its body is a form without files, which is refused; its text needs a `content` route")
+            }
+            return
+        }
+        guard let known else {
+            return faults.append("its body is a form; write `multipart:` with the parts that it may have")
+        }
+        var texts: [FormPart] = []
+        do throws(MultipartFault) {
+            let boundary = try MultipartBoundary(headers)
+            for (head, value) in try Self.parts(of: body, boundary) {
+                guard let part = known[head.name] ?? known[FilePlaces.anyPart] else {
+                    faults.append("the form has the part `\(head.name)`, which `multipart` does not name")
+                    continue
+                }
+                paths.append("part \(head.name): " + Self.words(part))
+                if (part == .file) != (head.fileName != nil) {
+                    faults.append(
+                        part == .file
+                            ? "the part `\(head.name)` is no file: it has no `filename`"
+                            : "the part `\(head.name)` is a file; write `\(head.name): file`")
+                }
+                guard part == .text else { continue }
+                texts.append(FormPart(name: Array(head.name.utf8), value: value, head: head.received))
+            }
+            guard known.values.contains(.text), let shape = route.request, faults.isEmpty else { return }
+            do throws(MessageFault) {
+                let document = try shape.document(FormTexts(texts, boundary))
+                _ = read(document, [shape], target, isRequest: true)
+            } catch {
+                faults.append("\(error)")
+            }
+        } catch {
+            faults.append("its body is a form that cannot be read: \(error.words)")
+        }
+    }
+
+    private static let plainForm = "application/x-www-form-urlencoded"
+
+    /// The parts of a form with their values.
+    private static func parts(
+        of body: ByteBuffer, _ boundary: MultipartBoundary
+    ) throws(MultipartFault) -> [(head: MultipartHead, value: [UInt8])] {
+        var reader = MultipartReader(boundary)
+        body.withUnsafeReadableBytes { reader.append($0) }
+        var parts: [(head: MultipartHead, value: [UInt8])] = []
+        while let piece = try reader.next() {
+            switch piece {
+            case .head(let head): parts.append((head, []))
+            case .bytes(let bytes): parts[parts.count - 1].value += bytes
+            case .end, .over: break
+            }
+        }
+        try reader.finish()
+        return parts
+    }
+
+    private static func words(_ part: FilePlaces.Part) -> String {
+        switch part {
+        case .file: "a file, which is sealed with its name and type"
+        case .text: "a text, which is sealed"
+        case .pass: "passes, and the backend reads it"
         }
     }
 
@@ -386,7 +472,7 @@ package struct MappingTrial: Encodable, Sendable {
 enum Outcomes {
     static func of(_ label: Mapping.Label?, body: String?, isReadable: Bool = true) -> [MappingTrial.Outcome] {
         Policy.allCases.map { policy in
-            guard isReadable || label != .content || !policy.demandsProtection else {
+            guard isReadable || label != .content && label != .upload || !policy.demandsProtection else {
                 return MappingTrial.Outcome(policy: policy.name, words: "refused, because it cannot be read")
             }
             let isSealed = policy.sealsEndToGateway && label == .content
@@ -414,7 +500,7 @@ enum Outcomes {
             return policy.seeksProtection ? opened : counted
         case .media:
             return policy.demandsProtection ? "refused, because files are not protected; reading them passes" : counted
-        case .upload where policy.sealsEndToGateway: return "the file in its body is sealed"
+        case .upload where policy.sealsEndToGateway: return "sealed: its files, and what is sealed above"
         case .upload:
             return policy.demandsProtection ? "refused, because the gateway could read the file" : counted
         case .download: return "passes; a sealed file in the answer is opened"

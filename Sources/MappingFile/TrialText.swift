@@ -40,7 +40,9 @@ extension MappingTrial: CustomStringConvertible {
         for (index, message) in messages.prefix(Self.shownMessages).enumerated() {
             lines.append("  message \(index + 1) of \(messages.count)")
             line("  conversation", message.conversation)
-            line("  sender", message.sender)
+            line(
+                "  sender",
+                message.sender ?? (isReceived ? "not named by the mapping, so nobody checks who has written it" : nil))
             line("  recipients", message.recipients?.joined(separator: ", "))
             line("  local id", message.localID)
             line("  remote id", message.remoteID)

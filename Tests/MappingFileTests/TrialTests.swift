@@ -98,7 +98,7 @@ import Testing
 
     @Test(arguments: [
         ("", "it is empty"), ("\n", "it is empty"), ("POST", "is no request line"),
-        ("POST / FTP/1", "is no request line"),
+        ("POST / FTP/1", "is no request line"), ("curl https://a/b", "is no request line"),
         ("HTTP/1.1 200 OK", "this is an answer"), ("HTTP/1.1 x", "is no status line"),
         ("GET / HTTP/1.1\nHost", "is no header field"), ("GET / HTTP/1.1\n: x", "is no header field"),
         ("GET / HTTP/1.1\nA: " + String(repeating: "x", count: 1 << 17) + "\nB: c", "longer than 64 KiB"),
@@ -143,6 +143,75 @@ import Testing
         for other in ["/members?limit=2", "/members?room=", "/other?room=c1", "/members"] {
             #expect(try trial(other).members == nil, "\(other)")
         }
+    }
+
+    private static let forms = """
+        name: other
+        account: {credential: header A, ask: GET /me, name: id}
+        content: {text: note, armour: text}
+        messages: {written: {body: [json, multipart]}, plain: {}, read: {messages: "list[*]"}}
+        routes:
+          POST /c/{conversation}/messages: content written
+          PUT /c/{conversation}/topic: content plain
+          POST /c/{conversation}/files: {label: upload written, multipart: {file: file, note: text, kind: pass}}
+          POST /files: upload
+          GET /c/{conversation}: history -> read
+        """
+
+    /// A form with LF as an editor leaves it. A part whose name begins with `file` is a file.
+    private static func form(_ line: String, _ names: [String]) throws -> MappingTrial {
+        var text = "\(line) HTTP/1.1\nContent-Type: multipart/form-data; boundary=12345678\n\n"
+        for name in names {
+            let file = name.hasPrefix("file") ? "; filename=\"a.png\"" : ""
+            text += "--12345678\nContent-Disposition: form-data; name=\"\(name)\"\(file)\n\nhello\n"
+        }
+        let (head, body) = try HTTPSample.request(Array((text + "--12345678--\n").utf8))
+        return .request(try mapping(Self.forms), head, body)
+    }
+
+    /// Each part of the form of an upload is named with what becomes of it, and so is the text beside the file.
+    @Test func aFormWithAFileIsExplained() throws {
+        let trial = try Self.form("POST /c/c1/files", ["note", "kind", "file"])
+        #expect(trial.isGood, "\(trial)")
+        #expect(trial.paths.contains("part file: a file, which is sealed with its name and type"))
+        #expect(trial.paths.contains("part note: a text, which is sealed"))
+        #expect(trial.paths.contains("part kind: passes, and the backend reads it"))
+        #expect(trial.messages.map(\.sealed) == [#"{"note":"hello"}"#])
+        #expect(trial.outcomes[3].words.hasPrefix("sealed") && trial.outcomes[4].words.hasPrefix("refused"))
+    }
+
+    @Test(arguments: [
+        ("POST /c/c1/files", ["note", "other", "file"], "has the part `other`, which `multipart` does not name"),
+        ("POST /c/c1/files", ["note", "kind"], ""), ("POST /files", ["file"], "write `multipart:` with the parts"),
+        ("POST /c/c1/messages", ["note", "file"], "a form with files belongs to an `upload` route"),
+        ("PUT /c/c1/topic", ["note"], "write `body: [json, multipart]` for them"),
+    ]) func formsThatAreRefused(_ line: String, _ names: [String], _ words: String) throws {
+        let trial = try Self.form(line, names)
+        // A form without a file is one all the same.
+        guard !words.isEmpty else { return #expect(trial.isGood, "\(trial)") }
+        #expect(trial.faults.contains { $0.contains(words) }, "\(trial)")
+        #expect(trial.outcomes[3].words == "refused, because it cannot be read")
+    }
+
+    @Test func aBodyThatIsNoFormIsNotSealedAsAFormWithAText() throws {
+        let (head, body) = try HTTPSample.request(Array("POST /c/c1/files\n\n{\"note\":\"hello\"}".utf8))
+        let trial = MappingTrial.request(try mapping(Self.forms), head, body)
+        #expect(trial.faults == ["its body is no form, and this route expects one with a text"])
+    }
+
+    /// Without a path of the sender, a message opens under any name that the backend shows.
+    @Test func aSenderThatIsNotNamedIsReported() throws {
+        let page = MappingTrial.response(
+            try mapping(Self.forms), RequestHead("GET", "/c/c1"), ResponseHead(200),
+            ByteBuffer(string: #"{"list":[{"note":"hello"}]}"#))
+        #expect(page.isGood && page.description.contains("nobody checks who has written it"), "\(page)")
+    }
+
+    @Test(arguments: [
+        ("GET https://chat.example.org/a?b=c HTTP/2", "/a?b=c"), ("GET http://a HTTP/1.1", "/"),
+        ("GET HTTPS://a?b", "/?b"), ("GET /a://b", "/a://b"),
+    ]) func targetsAsBrowsersShowThem(_ line: String, _ target: String) throws {
+        #expect(try HTTPSample.request(Array(line.utf8)).0.target == target)
     }
 
     /// A sample that is cut off anywhere is read or refused.

@@ -67,7 +67,7 @@ extension MessageShape {
     }
 
     /// Reads the texts of a form with files as a document, which is written as the rest of the form.
-    func document(_ texts: FormTexts) throws(MessageFault) -> JSONDocument {
+    package func document(_ texts: FormTexts) throws(MessageFault) -> JSONDocument {
         guard
             let document = try? JSONDocument(parts: texts.parts, boundary: texts.boundary.bytes, of: ByteBuffer()),
             let parsed = try? document.parsing(for: [self])
