@@ -38,9 +38,10 @@ package struct HeadReader: Sendable {
 
     /// Returns the next request; nil if its head is incomplete. Consumes whole heads only.
     package mutating func request(_ buffer: inout ByteBuffer) throws(HTTPFault) -> ReceivedRequest? {
-        // Section 2.2: an empty line before a request is skipped.
-        while scanned == 0, buffer.getInteger(at: buffer.readerIndex, as: UInt16.self) == 0x0D0A {
+        // Section 2.2: an empty line before a request is skipped, also if its two bytes come one after the other.
+        while scanned < 2, buffer.getInteger(at: buffer.readerIndex, as: UInt16.self) == 0x0D0A {
             buffer.moveReaderIndex(forwardBy: 2)
+            scanned = 0
         }
         guard let length = try headLength(buffer) else { return nil }
         let request = try buffer.withUnsafeReadableBytes { bytes in

@@ -110,6 +110,17 @@ import Testing
         #expect(try read("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")?.head.target == "*")
     }
 
+    /// The bytes of an empty line may come in two reads.
+    @Test func anEmptyLineByteByByte() throws {
+        var (reader, buffer) = (HeadReader(), ByteBuffer())
+        var request: ReceivedRequest?
+        for byte in ("\r\n\r\n" + Self.request).utf8 {
+            buffer.writeInteger(byte)
+            request = try reader.request(&buffer)
+        }
+        #expect(try request == read(Self.request))
+    }
+
     @Test func limits() {
         let many = (0..<129).map { "A\($0): b\r\n" }.joined()
         #expect(throws: HTTPFault.headTooLong) { try read("GET / HTTP/1.1\r\nHost: x\r\n\(many)\r\n") }
