@@ -247,7 +247,7 @@ final class MessengerEngine: Sendable {
     }
 }
 
-/// The messenger was closed.
+/// The messenger was closed, or is not open yet.
 public struct MessengerClosed: Error, Sendable {}
 
 extension MessengerReply {

@@ -63,6 +63,9 @@ import Testing
         }
         let devices = (KeyedDevice("alice", 1), KeyedDevice("bob", 2))
         let channels = (channel(devices.0), channel(devices.1))
+        let delegates = (RecordingDelegate(), RecordingDelegate())
+        (channels.0.delegate, channels.1.delegate) = delegates
+        defer { withExtendedLifetime(delegates) {} }
         try await channels.0.publishKeyBundle(KeyedDevice.config(devices.0.list(), of: [devices.0]))
         try await channels.1.receive("hello", encrypted: false, from: "alice")
         let isQuiet = sent.withLock { $0.isEmpty }
@@ -76,6 +79,20 @@ import Testing
         }
         #expect(log == ["bob", "alice"])
         #expect(channels.0.support(of: "bob") == .capable && channels.1.support(of: "alice") == .capable)
+    }
+
+    /// A text that comes before the messenger is open, or after it was released, is not stored. It must not count as received:
+    /// the app would note its position behind it, and the text would be lost.
+    @Test func withoutAMessengerNothingIsReceived() async throws {
+        let channel = PlaintextChannel(for: KeyedDevice("alice", 1).request()) { _, _, _ in }
+        await #expect(throws: MessengerClosed.self) {
+            try await channel.receive("hello", encrypted: false, from: "bob")
+        }
+        #expect(channel.support(of: "bob") == .unknown)
+        let delegate = RecordingDelegate()
+        channel.delegate = delegate
+        try await channel.receive("hello", encrypted: false, from: "bob")
+        #expect(delegate.events == ["text hello from bob"])
     }
 
     /// A server that stores a message with a known id once stores each envelope of a message, and one sent again once.

@@ -142,15 +142,18 @@ public final class PlaintextChannel: PlaintextTransportClient {
     ///     and a flag that was changed on the way changes nothing.
     ///   - username: the sender, as the server names them.
     ///   - id: the server's id of the text, if it has one: the same text is shown once, however often it comes.
-    /// - Throws: an error if the text could not be stored; call it again later.
+    /// - Throws: an error if the text could not be stored; call it again later. ``MessengerClosed`` if the messenger was
+    ///   closed or is not open yet: keep the text for the next start.
     @discardableResult
     public func receive(
         _ text: String, encrypted: Bool?, from username: Username, id: String? = nil
     ) async throws -> Received {
+        // Without a messenger nothing stores the text, so it must not count as received.
+        guard let delegate else { throw MessengerClosed() }
         switch parse(text) {
         case .frame(let frame):
             hint(username)
-            try await receive(frame, from: username)
+            try await receive(frame, from: username, delegate)
             return .encrypted
         case .damaged: return .damaged
         case .text(let text, let hasHint):
@@ -159,7 +162,7 @@ public final class PlaintextChannel: PlaintextTransportClient {
                 let known = state.support[username] ?? .unknown
                 if !hasHint, known != .capable { state.support[username] = .legacy }
             }
-            try await delegate?.receiveServerEvent(.plaintextReceived(text, id: id, byUser: username))
+            try await delegate.receiveServerEvent(.plaintextReceived(text, id: id, byUser: username))
             if hasHint { hint(username) }
             if hasHint { try? await sendKeys(to: username, asksForKeys: true) }
             return .plaintext
@@ -172,12 +175,14 @@ public final class PlaintextChannel: PlaintextTransportClient {
         }
     }
 
-    private func receive(_ frame: ChannelFrame, from username: Username) async throws {
+    private func receive(
+        _ frame: ChannelFrame, from username: Username, _ delegate: any CypherTransportClientDelegate
+    ) async throws {
         switch frame {
         case .message(let device, let id, let bytes):
             guard device == deviceId.id else { return }
             guard let claim = Envelope.claim(of: bytes) else { return }
-            try await delegate?.receiveServerEvent(
+            try await delegate.receiveServerEvent(
                 .messageSent(
                     RatchetedCypherMessage(bytes: bytes), id: id.name, byUser: username,
                     deviceId: DeviceId(claim.sender)))
@@ -191,7 +196,7 @@ public final class PlaintextChannel: PlaintextTransportClient {
             // Before the messages that these keys let go: without the own keys the other side cannot open them. It may not
             // have asked, if it had published its keys after the hint had come.
             try? await sendKeys(to: username, asksForKeys: false, again: asksForKeys)
-            try await delegate?.receiveServerEvent(.keyBundlePublished(config, byUser: username))
+            try await delegate.receiveServerEvent(.keyBundlePublished(config, byUser: username))
         }
     }
 
