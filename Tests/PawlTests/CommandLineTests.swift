@@ -114,6 +114,15 @@ import Testing
         }
     }
 
+    /// The socket of a gateway that was killed stays, and nothing answers there.
+    @Test func theProgramShowsItsVersionWithoutAGateway() async throws {
+        let scratch = try ScratchDirectory()
+        _ = try scratch.write("pawl.sock", "")
+        let command = try Pawl.parseAsRoot(["version", "--socket", scratch.file("pawl.sock")])
+        let version = try #require(command as? Version)
+        await #expect(throws: Never.self) { try await version.run() }
+    }
+
     /// A question has a code, and scripts get its token as a member of its own.
     @Test func questionsHaveACode() throws {
         let scratch = try ScratchDirectory()

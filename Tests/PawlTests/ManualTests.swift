@@ -29,6 +29,16 @@ import Testing
         #expect(try page == Self.page() && page.contains("2026-11-28"))
     }
 
+    /// Scripts rely on these.
+    @Test func everyExitStatusIsExplained() throws {
+        let page = try Self.page()
+        let all = [
+            0, ExitStatus.failed, ExitStatus.usage, ExitStatus.noGateway, ExitStatus.needsConfirmation,
+            ExitStatus.takenOver, ExitStatus.configuration,
+        ]
+        for status in all { #expect(page.contains(#"\fB\#(status)\fR"#), "\(status)") }
+    }
+
     /// Nothing of a text is taken for a request of the formatter.
     @Test func linesAreTextOrKnownRequests() throws {
         let known: Set<Substring> = [".TH", ".SH", ".SS", ".TP", ".PP", ".B", ".I", #".\""#]

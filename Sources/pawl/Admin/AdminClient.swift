@@ -48,16 +48,23 @@ struct AdminClient {
         }
     }
 
-    /// Sends words and waits for the answer.
+    /// Sends words and waits for the answer. A failure is written.
     func send(_ words: [String]) async throws -> AdminAnswer {
         do {
-            return try await connected(as: words.first == "sidecar" ? .sidecar : .front) { connection in
-                let request = try JSONEncoder().encode(AdminRequest(words: words))
-                let reply = try await connection.exchange(request: request).get()
-                return try JSONDecoder().decode(AdminAnswer.self, from: reply)
-            }
+            return try await answer(to: words)
         } catch let error as NoAnswer {
             throw error.report()
+        }
+    }
+
+    /// Sends words and waits for the answer.
+    ///
+    /// - Throws: ``NoAnswer`` if there is no gateway.
+    func answer(to words: [String]) async throws -> AdminAnswer {
+        try await connected(as: words.first == "sidecar" ? .sidecar : .front) { connection in
+            let request = try JSONEncoder().encode(AdminRequest(words: words))
+            let reply = try await connection.exchange(request: request).get()
+            return try JSONDecoder().decode(AdminAnswer.self, from: reply)
         }
     }
 
@@ -101,6 +108,13 @@ struct AdminClient {
                 case .front: ("gateway", "serve")
                 case .sidecar: ("sidecar", "sidecar")
                 }
+            // The socket has the mode 0600.
+            let isOthers = access(path, F_OK) != 0 ? errno == EACCES : access(path, R_OK | W_OK) != 0
+            guard !isOthers else {
+                throw NoAnswer(
+                    text: "You may not use the socket \(path). Run the command as root, or as the user that runs "
+                        + "the \(name): sudo -u USER pawl ...")
+            }
             throw NoAnswer(
                 text: "No \(name) answers at \(path). Is it running, and is this its data directory? "
                     + "Start it with: pawl \(command) --data DIR ...")

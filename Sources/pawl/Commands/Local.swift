@@ -19,8 +19,8 @@ struct Version: AdminCommand {
     }
 
     func run() async throws {
-        let isRunning = FileManager.default.fileExists(atPath: common.socketPath)
-        let gateway = isRunning ? try await AdminClient(common).send(["version"]).out : nil
+        // The socket of a gateway that was killed stays, and the program has its version all the same.
+        let gateway = try? await AdminClient(common).answer(to: ["version"]).out
         if common.json {
             print(try AdminAnswer.json(Report(program: ProgramVersion.text, gateway: gateway)).out)
         } else {
@@ -77,6 +77,13 @@ struct Config: AsyncParsableCommand {
                 }
                 guard trials?.trials.allSatisfy(\.isGood) != false else { throw ExitCode(ExitStatus.failed) }
             } catch let error where error is ConfigurationError || error is AdminFailure {
+                if let file, samples.mapping == nil, (try? MappingFile.read(path: file)) != nil {
+                    let failure = AdminFailure(
+                        .configurationRefused,
+                        "\(file) is a mapping, not a configuration. Check it with: "
+                            + "pawl config check --mapping \(file)")
+                    throw Failures.write(failure, exit: ExitStatus.configuration)
+                }
                 throw Failures.write(error, exit: ExitStatus.configuration)
             }
         }

@@ -155,6 +155,7 @@ struct ManualPage {
                 ("0", "Done."), ("1", "Failed: the message has the reason, and its last line a code."),
                 ("64", "Wrong command line."), ("69", "No gateway or sidecar runs there."),
                 ("75", "The act must be confirmed: repeat the command with the token that was given."),
+                ("76", "Another gateway has taken over the database of the store; pawl serve may be started again."),
                 ("78", "Wrong configuration."),
             ]
         ),

@@ -66,7 +66,8 @@ struct MappingSamples: ParsableArguments {
     /// Reads a file until it exceeds the limit for samples, so that a longer file is detected.
     private static func bytes(_ file: String) throws -> [UInt8] {
         guard let handle = file == "-" ? .standardInput : FileHandle(forReadingAtPath: file) else {
-            throw AdminFailure(.sampleUnreadable, "the sample \(file) cannot be read")
+            let reason = String(cString: strerror(errno)).lowercased()
+            throw AdminFailure(.sampleUnreadable, "the sample \(file) cannot be read: \(reason)")
         }
         var data = Data()
         while data.count <= HTTPSample.sizeLimit, let more = try handle.read(upToCount: 1 << 20), !more.isEmpty {
