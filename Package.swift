@@ -404,9 +404,9 @@ let package = Package(
         tests(
             "WireTests",
             [
-                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "IRCGateway", "Messenger",
-                "PawlMessenger", "PeerConnection", "PeerKit", "Protection", "StorePort", "TestKit", "TestThreads",
-                "Vault", nioCore,
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec", "IRCGateway",
+                "JSONCodec", "Messenger", "PawlMessenger", "PeerConnection", "PeerKit", "Protection", "StorePort",
+                "TestKit", "TestThreads", "Vault", nioCore,
             ], exclude: ["Peers"]),
         .target(name: "CMyTransport", dependencies: ["CTransports"], path: "Tests/CMyTransport"),
         tests(
