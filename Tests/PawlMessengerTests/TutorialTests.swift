@@ -28,9 +28,17 @@ func register(
             }
         }, database: .directory(directory), eventHandler: handler)
     guard let channel = messenger.transport as? PlaintextChannel else { return messenger }
-    Task {
+    Task { [weak messenger] in
         for await (text, encrypted, sender) in api.incoming {
-            _ = try? await channel.receive(text, encrypted: encrypted, from: Username(sender))
+            // A text that cannot be stored is taken later: the disk may be full for a while.
+            while messenger != nil {
+                do {
+                    try await channel.receive(text, encrypted: encrypted, from: Username(sender))
+                    break
+                } catch {
+                    try? await Task.sleep(for: .seconds(1))
+                }
+            }
         }
     }
     return messenger
