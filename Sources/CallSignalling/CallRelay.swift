@@ -210,8 +210,9 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         woken.insert(message.to)
         switch message.kind {
         case .sdpAnswer where rang:
-            // The others stop ringing, and get nothing of the call that they do not have yet.
-            remove(key, for: sender.account)
+            // The others stop ringing, and get nothing of the call that they do not have yet. What this device has not
+            // fetched still waits for it.
+            keep(key, for: sender)
             notify(.answered, of: message, except: sender, now)
             woken.insert(sender.account)
         case .end:
@@ -335,9 +336,20 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     }
 
     private mutating func remove(_ key: Key, for account: String) {
-        remove(from: account) {
-            Key($0.message.route, $0.message.call, $0.from.account, account) == key
+        remove(from: account) { Self.isOf(key, $0, for: account) }
+    }
+
+    private static func isOf(_ key: Key, _ entry: Entry, for account: String) -> Bool {
+        Key(entry.message.route, entry.message.call, entry.from.account, account) == key
+    }
+
+    /// Keeps the entries of a call for one device of the account.
+    private mutating func keep(_ key: Key, for device: RelayedDevice) {
+        guard var box = boxes[device.account] else { return }
+        for index in box.entries.indices where Self.isOf(key, box.entries[index], for: device.account) {
+            box.entries[index].device = device.name
         }
+        boxes[device.account] = box
     }
 
     // MARK: Time

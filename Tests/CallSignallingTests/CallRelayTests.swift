@@ -109,7 +109,7 @@ import Testing
 
     @Test func theFirstAnswerHasTheCallAndTheOtherDevicesStopRinging() {
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
-        #expect(world.fetch("bob/phone") == ["sdpOffer o"])
+        for device in ["bob/phone", "bob/laptop"] { #expect(world.fetch(device) == ["sdpOffer o"]) }
         #expect(world.post(.sdpAnswer, "a", from: "bob/laptop", to: "alice") == nil)
         #expect(world.fetch("bob/phone") == ["answered -"])
         #expect(world.fetch("bob/tablet") == ["answered -"], "it never gets the offer")
@@ -121,6 +121,22 @@ import Testing
         world.post(.iceCandidate, "1", from: "alice/phone", to: "bob")
         #expect(world.fetch("bob/phone").isEmpty && world.fetch("bob/laptop") == ["iceCandidate 1"])
         #expect(world.fetch("alice/phone") == ["sdpAnswer a"])
+    }
+
+    /// Candidates come while a device answers: the answer does not cost it those that it has not fetched.
+    @Test func theAnsweringDeviceGetsWhatItHasNotFetched() {
+        world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
+        world.post(.iceCandidate, "1", from: "alice/phone", to: "bob")
+        for device in ["bob/phone", "bob/laptop"] { #expect(world.fetch(device) == ["sdpOffer o", "iceCandidate 1"]) }
+        for number in 2..<5 { world.post(.iceCandidate, "\(number)", from: "alice/phone", to: "bob") }
+        #expect(world.post(.sdpAnswer, "a", from: "bob/laptop", to: "alice") == nil)
+        world.post(.iceCandidate, "5", from: "alice/phone", to: "bob")
+        #expect(world.fetch("bob/laptop") == (2..<6).map { "iceCandidate \($0)" })
+        #expect(world.fetch("bob/phone") == ["answered -"] && world.fetch("bob/tablet") == ["answered -"])
+        // It has them, so they are removed.
+        _ = world.fetch("bob/laptop")
+        let laptop = RelayedDevice(account: "bob", name: "laptop")
+        #expect(world.relay.entries(for: laptop, after: 0, now: world.now).entries.isEmpty)
     }
 
     @Test func anEndIsFinalAndIdempotent() {
@@ -208,6 +224,7 @@ import Testing
     /// What a device has is removed, if it was for this device only; numbers rise also after a restart.
     @Test func entriesOfTheDeviceInTheCallAreRemovedWhenItHasThem() {
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
+        #expect(world.fetch("bob/phone") == ["sdpOffer o"])
         world.post(.sdpAnswer, "a", from: "bob/phone", to: "alice")
         for round in 0..<4 {
             for number in 0..<200 {
