@@ -38,10 +38,10 @@ package enum CallRelayLimits {
 
 /// A device of an account, under the name that its app has given it.
 package struct RelayedDevice: Hashable, Sendable {
-    package var account: String
+    package var account: AccountID
     package var name: String
 
-    package init(account: String, name: String) { (self.account, self.name) = (account, name) }
+    package init(account: AccountID, name: String) { (self.account, self.name) = (account, name) }
 }
 
 /// One message about a call, as a device posts it.
@@ -56,7 +56,7 @@ package struct RelayedMessage<Payload: Sendable>: Sendable {
     package var id: String
     package var route: CallRoute
     package var call: String
-    package var to: String
+    package var to: AccountID
     package var kind: Kind
     /// The place among the messages of this device to this account in this call, from 0.
     package var number: Int
@@ -68,7 +68,7 @@ package struct RelayedMessage<Payload: Sendable>: Sendable {
     package var endState: String?
 
     package init(
-        id: String, route: CallRoute, call: String, to: String, kind: Kind, number: Int, payload: Payload?, size: Int
+        id: String, route: CallRoute, call: String, to: AccountID, kind: Kind, number: Int, payload: Payload?, size: Int
     ) {
         (self.id, self.route, self.call, self.to, self.kind) = (id, route, call, to, kind)
         (self.number, self.payload, self.size) = (number, payload, size)
@@ -113,21 +113,21 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     private struct Key: Hashable {
         var route: CallRoute
         var call: String
-        var first: String
-        var second: String
+        var first: AccountID
+        var second: AccountID
 
-        init(_ route: CallRoute, _ call: String, _ one: String, _ other: String) {
+        init(_ route: CallRoute, _ call: String, _ one: AccountID, _ other: AccountID) {
             (self.route, self.call, first, second) = (route, call, min(one, other), max(one, other))
         }
 
-        func other(than account: String) -> String { first == account ? second : first }
+        func other(than account: AccountID) -> AccountID { first == account ? second : first }
     }
 
     private struct Side {
         /// The device of each account that is in the call; none while several may answer.
-        var devices: [String: String] = [:]
+        var devices: [AccountID: String] = [:]
         /// The account whose offer was the last one.
-        var offerer: String?
+        var offerer: AccountID?
         var isAnswered = false
         /// When the ringing ends, in milliseconds of uptime; nil if it does not ring.
         var ringEnd: Int64?
@@ -138,11 +138,11 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     /// The calls that go on, with the number of them that each account has.
     private struct Sides {
         private(set) var all: [Key: Side] = [:]
-        private var counts: [String: Int] = [:]
+        private var counts: [AccountID: Int] = [:]
 
         var count: Int { all.count }
 
-        func count(of account: String) -> Int { counts[account] ?? 0 }
+        func count(of account: AccountID) -> Int { counts[account] ?? 0 }
 
         subscript(key: Key) -> Side? {
             get { all[key] }
@@ -167,7 +167,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     private let times = CallTimes()
     private var sides = Sides()
     private var ends: [Key: Int64] = [:]
-    private var boxes: [String: Box] = [:]
+    private var boxes: [AccountID: Box] = [:]
     private var bytes = 0
     private var lastSequence: UInt64 = 0
     private var nextPrune: Int64 = 0
@@ -186,7 +186,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     /// - Returns: the accounts that have new entries.
     package mutating func post(
         _ message: Message, from sender: RelayedDevice, now: Timestamp
-    ) throws(CallRelayRefusal) -> Set<String> {
+    ) throws(CallRelayRefusal) -> Set<AccountID> {
         var woken = prune(now)
         let key = Key(message.route, message.call, sender.account, message.to)
         guard message.to != sender.account, message.kind != .answered else { throw .noCall }
@@ -291,7 +291,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     }
 
     private mutating func put(
-        _ message: Message, from sender: RelayedDevice, to account: String, device: String? = nil,
+        _ message: Message, from sender: RelayedDevice, to account: AccountID, device: String? = nil,
         except: String? = nil, _ now: Timestamp
     ) {
         lastSequence = max(lastSequence + 1, UInt64(max(now.wall, 0)) * 1000)
@@ -327,7 +327,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         return (page, false)
     }
 
-    private mutating func remove(from account: String, where isRemoved: (Entry) -> Bool) {
+    private mutating func remove(from account: AccountID, where isRemoved: (Entry) -> Bool) {
         guard var box = boxes[account] else { return }
         let before = box.bytes
         box.entries.removeAll(where: isRemoved)
@@ -335,11 +335,11 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         boxes[account] = box.entries.isEmpty ? nil : box
     }
 
-    private mutating func remove(_ key: Key, for account: String) {
+    private mutating func remove(_ key: Key, for account: AccountID) {
         remove(from: account) { Self.isOf(key, $0, for: account) }
     }
 
-    private static func isOf(_ key: Key, _ entry: Entry, for account: String) -> Bool {
+    private static func isOf(_ key: Key, _ entry: Entry, for account: AccountID) -> Bool {
         Key(entry.message.route, entry.message.call, entry.from.account, account) == key
     }
 
@@ -367,13 +367,13 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     /// Ends what nobody has answered, and forgets what is over.
     ///
     /// - Returns: the accounts that have new entries.
-    package mutating func prune(_ now: Timestamp) -> Set<String> {
+    package mutating func prune(_ now: Timestamp) -> Set<AccountID> {
         let uptime = Self.uptime(now)
         guard uptime >= nextPrune else { return [] }
         nextPrune = uptime + CallRelayLimits.pruneInterval
         ends = ends.filter { $0.value > uptime }
         for account in boxes.keys.sorted() { remove(from: account) { $0.expires <= uptime } }
-        var woken: Set<String> = []
+        var woken: Set<AccountID> = []
         for (key, side) in sides.all {
             guard side.touched + CallRelayLimits.idleTime > uptime else {
                 sides[key] = nil

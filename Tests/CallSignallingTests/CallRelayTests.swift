@@ -19,7 +19,7 @@ import Testing
 
         private static func device(_ text: String) -> RelayedDevice {
             let parts = text.split(separator: "/").map(String.init)
-            return RelayedDevice(account: parts[0], name: parts[1])
+            return RelayedDevice(account: .services(parts[0]), name: parts[1])
         }
 
         /// Posts a message of a device, `alice/phone`.
@@ -34,7 +34,8 @@ import Testing
             guard let route = CallRoute(id) else { return .noCall }
             let place = "\(from) \(to) \(call)"
             let message = RelayedMessage(
-                id: id, route: route, call: call, to: to, kind: kind, number: number ?? numbers[place, default: 0],
+                id: id, route: route, call: call, to: .services(to), kind: kind,
+                number: number ?? numbers[place, default: 0],
                 payload: payload, size: size ?? payload.utf8.count)
             do throws(CallRelayRefusal) {
                 _ = try relay.post(message, from: Self.device(from), now: now)
@@ -135,7 +136,7 @@ import Testing
         #expect(world.fetch("bob/phone") == ["answered -"] && world.fetch("bob/tablet") == ["answered -"])
         // It has them, so they are removed.
         _ = world.fetch("bob/laptop")
-        let laptop = RelayedDevice(account: "bob", name: "laptop")
+        let laptop = RelayedDevice(account: .services("bob"), name: "laptop")
         #expect(world.relay.entries(for: laptop, after: 0, now: world.now).entries.isEmpty)
     }
 
@@ -160,7 +161,7 @@ import Testing
     @Test func whatNobodyAnswersEnds() {
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
         world.pass(CallTimes().answering)
-        #expect(world.relay.prune(world.now) == ["alice", "bob"])
+        #expect(world.relay.prune(world.now) == [.services("alice"), .services("bob")])
         #expect(world.fetch("alice/phone") == ["end userInitiatedUnanswered"])
         #expect(world.fetch("bob/phone") == ["end partnerInitiatedUnanswered"])
         #expect(world.post(.sdpAnswer, from: "bob/phone", to: "alice") == .ended)
@@ -187,9 +188,20 @@ import Testing
         let id = "0A1B2C3D-0000-4000-8000-00000000000A"
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob", id: id)
         #expect(world.post(.sdpAnswer, "a", from: "bob/phone", to: "alice", id: "#" + id.lowercased()) == nil)
-        let entry = world.relay.entries(for: RelayedDevice(account: "bob", name: "x"), after: 0, now: world.now)
+        let entry = world.relay.entries(
+            for: RelayedDevice(account: .services("bob"), name: "x"), after: 0, now: world.now)
         #expect(entry.entries.first?.message.kind == .answered)
         #expect(entry.entries.first?.message.id == "#" + id.lowercased())
+    }
+
+    /// Names that are equal as texts, and not byte by byte, are two accounts.
+    @Test func accountsAreComparedByteByByte() {
+        let (composed, decomposed) = ("\u{E9}", "e\u{301}")
+        world.post(.sdpOffer, "o", from: "alice/phone", to: composed)
+        #expect(world.fetch("\(decomposed)/phone").isEmpty)
+        #expect(world.post(.sdpAnswer, "forged", from: "\(decomposed)/phone", to: "alice") == .noCall)
+        #expect(world.fetch("\(composed)/phone") == ["sdpOffer o"])
+        #expect(world.fetch("alice/phone").isEmpty)
     }
 
     @Test func boxesAreBounded() {
@@ -237,10 +249,14 @@ import Testing
         world.pass(1)
         guard let route = CallRoute("room") else { return }
         let message = RelayedMessage(
-            id: "room", route: route, call: "e", to: "bob", kind: .sdpOffer, number: 0, payload: "o", size: 1)
-        let device = RelayedDevice(account: "bob", name: "phone")
+            id: "room", route: route, call: "e", to: .services("bob"), kind: .sdpOffer, number: 0, payload: "o", size: 1
+        )
+        let device = RelayedDevice(account: .services("bob"), name: "phone")
         let before = world.relay.entries(for: device, after: 0, now: world.now).entries.last?.sequence ?? 0
-        #expect((try? other.post(message, from: RelayedDevice(account: "alice", name: "x"), now: world.now)) == ["bob"])
+        #expect(
+            (try? other.post(message, from: RelayedDevice(account: .services("alice"), name: "x"), now: world.now)) == [
+                .services("bob")
+            ])
         let after = other.entries(for: device, after: 0, now: world.now).entries.last?.sequence ?? 0
         #expect(after > before)
     }

@@ -44,7 +44,7 @@ package struct JSONParticipants {
     var callRelay = CallRelay<JSONFragment>()
     /// The notices for devices that are not connected; nil without a push hook.
     private let push: PushNotices?
-    var relayWaiters = MailWaiters<String>(limit: waitersOfAccount)
+    var relayWaiters = MailWaiters<AccountID>(limit: waitersOfAccount)
     /// Warnings for the operator, found when the store was opened.
     package var warnings: [String] { directory.warnings }
 
@@ -362,7 +362,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
         unit.failure = unit.reply
     }
 
-    private func wake(callsOf accounts: Set<String>, _ unit: inout Unit) {
+    private func wake(callsOf accounts: Set<AccountID>, _ unit: inout Unit) {
         guard relayWaiters.holds(accounts) else { return }
         unit.onCommit { state, replies, _ in
             replies += state.relayWaiters.take(accounts.sorted()).map { waiter in

@@ -37,7 +37,7 @@ extension ControlCaller {
         let number = try body.number("seq")
         guard number < CallLimits.numbers else { throw .malformed }
         let message = RelayedMessage(
-            id: id, route: route, call: try body.text("call", limit: CallRelayLimits.nameLimit), to: to.text,
+            id: id, route: route, call: try body.text("call", limit: CallRelayLimits.nameLimit), to: to,
             kind: kind, number: Int(number), payload: payload, size: payload.bytes.count)
         return try callRelayJob(
             call, try body.text("device", limit: CallRelayLimits.nameLimit), .post(message))
@@ -48,7 +48,7 @@ extension ControlCaller {
     ) throws(ControlAnswer.Fault) -> CallRelayJob {
         guard (1...CallRelayLimits.nameLimit).contains(name.utf8.count) else { throw .malformed }
         return CallRelayJob(
-            connection: connection, id: call.number, device: RelayedDevice(account: account.text, name: name),
+            connection: connection, id: call.number, device: RelayedDevice(account: account, name: name),
             request: request)
     }
 }
@@ -73,8 +73,8 @@ extension ControlAnswer {
         let state = message.endState.map { JSONFragment.object([("endState", .string($0))]) }
         return .object([
             ("sequence", .integer(Int(clamping: entry.sequence))), ("callId", .string(message.id)),
-            ("call", .string(message.call)), ("from", .string(AccountID(text: entry.from.account).name)),
-            ("device", .string(entry.from.name)), ("to", .string(AccountID(text: message.to).name)),
+            ("call", .string(message.call)), ("from", .string(entry.from.account.name)),
+            ("device", .string(entry.from.name)), ("to", .string(message.to.name)),
             ("type", .string(message.kind.rawValue)), ("seq", .integer(message.number)),
             ("at", .integer(Int(entry.at))), ("protection", .string("none")),
             ("payload", message.payload ?? state ?? .null),
