@@ -372,9 +372,9 @@ let package = Package(
         tests(
             "JSONGatewayTests",
             [
-                "CapableApp", "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec",
-                "JSONCodec", "JSONGateway", "Protection", "QueueConformance", "Reports", "RequestQueue",
-                "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
+                "CallSignalling", "CapableApp", "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet",
+                "Envelope", "HTTPCodec", "JSONCodec", "JSONGateway", "Protection", "QueueConformance", "Reports",
+                "RequestQueue", "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(

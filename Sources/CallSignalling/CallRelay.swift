@@ -171,8 +171,17 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     private var bytes = 0
     private var lastSequence: UInt64 = 0
     private var nextPrune: Int64 = 0
+    /// The accounts that have got entries and were not reported.
+    private var woken: Set<AccountID> = []
 
     package init() {}
+
+    /// The accounts that have got entries since the last call of this, whatever has made them: also a fetch of another
+    /// account, or a message that was refused, ends calls that nobody has answered.
+    package mutating func takeWoken() -> Set<AccountID> {
+        defer { woken = [] }
+        return woken
+    }
 
     /// Calls that go on, for reports.
     package var count: Int { sides.count }
@@ -182,24 +191,22 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     // MARK: Posting
 
     /// Takes a message of a device. A repeated one, and an end of a call that has ended, change nothing.
-    ///
-    /// - Returns: the accounts that have new entries.
     package mutating func post(
         _ message: Message, from sender: RelayedDevice, now: Timestamp
-    ) throws(CallRelayRefusal) -> Set<AccountID> {
-        var woken = prune(now)
+    ) throws(CallRelayRefusal) {
+        prune(now)
         let key = Key(message.route, message.call, sender.account, message.to)
         guard message.to != sender.account, message.kind != .answered else { throw .noCall }
         guard ends[key] == nil else {
             guard message.kind == .end else { throw .ended }
-            return woken
+            return
         }
-        guard var side = try side(key, message, sender, now) else { return woken }
+        guard var side = try side(key, message, sender, now) else { return }
         if let device = side.devices[sender.account], device != sender.name { throw .otherDevice }
         guard side.next[sender] != nil || side.next.count < CallRelayLimits.senders else { throw .full }
         let next = side.next[sender] ?? 0
         if message.kind != .end {
-            guard message.number >= next else { return woken }
+            guard message.number >= next else { return }
             guard message.number == next else { throw .outOfOrder(next: next) }
         }
         try check(message, from: sender)
@@ -207,26 +214,20 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         try take(message, from: sender, &side, now)
         (side.next[sender], side.touched) = (next + 1, Self.uptime(now))
         sides[key] = side
-        woken.insert(message.to)
         switch message.kind {
         case .sdpAnswer where rang:
             // The others stop ringing, and get nothing of the call that they do not have yet. What this device has not
             // fetched still waits for it.
             keep(key, for: sender)
             notify(.answered, of: message, except: sender, now)
-            woken.insert(sender.account)
         case .end:
             remove(key, for: sender.account)
             remove(key, for: message.to)
-            if rang, side.offerer != sender.account {
-                notify(.end, of: message, except: sender, now)
-                woken.insert(sender.account)
-            }
+            if rang, side.offerer != sender.account { notify(.end, of: message, except: sender, now) }
             remember(key, now)
         default: break
         }
         put(message, from: sender, to: message.to, device: side.devices[message.to], now)
-        return woken
     }
 
     /// The call of a message; nil for the end of a call that has not begun.
@@ -302,6 +303,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
                 sequence: lastSequence, at: now.wall, expires: Self.uptime(now) + life * 1000, from: sender,
                 device: device, except: except, message: message))
         bytes += message.size
+        woken.insert(account)
     }
 
     // MARK: Fetching
@@ -311,7 +313,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     package mutating func entries(
         for device: RelayedDevice, after: UInt64, now: Timestamp
     ) -> (entries: [Entry], more: Bool) {
-        _ = prune(now)
+        prune(now)
         let uptime = Self.uptime(now)
         remove(from: device.account) { $0.expires <= uptime || ($0.device == device.name && $0.sequence <= after) }
         var page: [Entry] = []
@@ -365,15 +367,12 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     }
 
     /// Ends what nobody has answered, and forgets what is over.
-    ///
-    /// - Returns: the accounts that have new entries.
-    package mutating func prune(_ now: Timestamp) -> Set<AccountID> {
+    package mutating func prune(_ now: Timestamp) {
         let uptime = Self.uptime(now)
-        guard uptime >= nextPrune else { return [] }
+        guard uptime >= nextPrune else { return }
         nextPrune = uptime + CallRelayLimits.pruneInterval
         ends = ends.filter { $0.value > uptime }
         for account in boxes.keys.sorted() { remove(from: account) { $0.expires <= uptime } }
-        var woken: Set<AccountID> = []
         for (key, side) in sides.all {
             guard side.touched + CallRelayLimits.idleTime > uptime else {
                 sides[key] = nil
@@ -391,9 +390,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
                 put(
                     message, from: RelayedDevice(account: other, name: side.devices[other] ?? ""), to: account,
                     device: side.devices[account], now)
-                woken.insert(account)
             }
         }
-        return woken
     }
 }

@@ -38,7 +38,7 @@ import Testing
                 number: number ?? numbers[place, default: 0],
                 payload: payload, size: size ?? payload.utf8.count)
             do throws(CallRelayRefusal) {
-                _ = try relay.post(message, from: Self.device(from), now: now)
+                try relay.post(message, from: Self.device(from), now: now)
             } catch {
                 return error
             }
@@ -161,10 +161,26 @@ import Testing
     @Test func whatNobodyAnswersEnds() {
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
         world.pass(CallTimes().answering)
-        #expect(world.relay.prune(world.now) == [.services("alice"), .services("bob")])
+        #expect(world.relay.takeWoken() == [.services("bob")])
+        world.relay.prune(world.now)
+        #expect(world.relay.takeWoken() == [.services("alice"), .services("bob")])
+        #expect(world.relay.takeWoken().isEmpty)
         #expect(world.fetch("alice/phone") == ["end userInitiatedUnanswered"])
         #expect(world.fetch("bob/phone") == ["end partnerInitiatedUnanswered"])
         #expect(world.post(.sdpAnswer, from: "bob/phone", to: "alice") == .ended)
+    }
+
+    /// Whatever is called first after the ringing, the end is reported: a fetch of somebody else, or a refused message.
+    @Test(arguments: [false, true]) func anEndThatOthersBringAboutIsReported(_ isFetch: Bool) {
+        world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
+        _ = world.relay.takeWoken()
+        world.pass(CallTimes().answering)
+        if isFetch {
+            #expect(world.fetch("carol/phone").isEmpty)
+        } else {
+            #expect(world.post(.sdpAnswer, from: "carol/phone", to: "dave") == .noCall)
+        }
+        #expect(world.relay.takeWoken() == [.services("alice"), .services("bob")])
     }
 
     @Test func whatHasNoCallIsRefused() {
@@ -253,10 +269,10 @@ import Testing
         )
         let device = RelayedDevice(account: .services("bob"), name: "phone")
         let before = world.relay.entries(for: device, after: 0, now: world.now).entries.last?.sequence ?? 0
-        #expect(
-            (try? other.post(message, from: RelayedDevice(account: .services("alice"), name: "x"), now: world.now)) == [
-                .services("bob")
-            ])
+        #expect(throws: Never.self) {
+            try other.post(message, from: RelayedDevice(account: .services("alice"), name: "x"), now: world.now)
+        }
+        #expect(other.takeWoken() == [.services("bob")])
         let after = other.entries(for: device, after: 0, now: world.now).entries.last?.sequence ?? 0
         #expect(after > before)
     }
@@ -293,7 +309,7 @@ import Testing
             }
         }
         world.pass(CallRelayLimits.idleTime)
-        _ = world.relay.prune(world.now)
+        world.relay.prune(world.now)
         #expect(world.relay.count == 0)
     }
 }

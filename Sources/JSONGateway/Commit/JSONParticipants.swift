@@ -185,8 +185,8 @@ extension JSONParticipants: VaultHolding, MailHolding {
                     push?.setToken(nil, of: device)
                 }
             }
-            let accounts = callRelay.prune(now)
-            wake(callsOf: accounts, &unit)
+            callRelay.prune(now)
+            wakeCalls(&unit)
         }
     }
 
@@ -346,14 +346,16 @@ extension JSONParticipants: VaultHolding, MailHolding {
         switch job.request {
         case .post(let message):
             do throws(CallRelayRefusal) {
-                let accounts = try callRelay.post(message, from: job.device, now: now)
-                wake(callsOf: accounts, &unit)
+                try callRelay.post(message, from: job.device, now: now)
                 answer = .accepted
             } catch {
                 answer = .refused(error)
             }
+            wakeCalls(&unit)
         case .fetch(let after, let waits):
             let page = callRelay.entries(for: job.device, after: after, now: now)
+            // Before this call waits itself.
+            wakeCalls(&unit)
             if waits, page.entries.isEmpty { relayWaiters.add(job.connection, job.id, for: job.device.account) }
             answer = .entries(page.entries, more: page.more)
         }
@@ -362,14 +364,15 @@ extension JSONParticipants: VaultHolding, MailHolding {
         unit.failure = unit.reply
     }
 
-    private func wake(callsOf accounts: Set<AccountID>, _ unit: inout Unit) {
-        guard relayWaiters.holds(accounts) else { return }
-        unit.onCommit { state, replies, _ in
-            replies += state.relayWaiters.take(accounts.sorted()).map { waiter in
-                AddressedReply(
-                    connection: waiter.connection, reply: .callRelay(id: waiter.call, .entries([], more: true)))
-            }
+    /// Answers the calls that wait for what the relay has now. It is in memory, so it is there without the commit too.
+    private mutating func wakeCalls(_ unit: inout Unit) {
+        let woken = relayWaiters.take(callRelay.takeWoken().sorted()).map { waiter in
+            AddressedReply(
+                connection: waiter.connection, reply: JSONReply.callRelay(id: waiter.call, .entries([], more: true)))
         }
+        guard !woken.isEmpty else { return }
+        unit.onCommit { _, replies, _ in replies += woken }
+        unit.onRollback { _, _, replies, _ in replies += woken }
     }
 
     package var isPublished: (DeviceID) -> Bool { { [directory] in directory.isPublished($0) } }
