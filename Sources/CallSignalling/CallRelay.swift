@@ -124,6 +124,8 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     }
 
     private struct Side {
+        /// The routing key as the one who has begun the call spells it.
+        var id: String
         /// The device of each account that is in the call; none while several may answer.
         var devices: [AccountID: String] = [:]
         /// The account whose offer was the last one.
@@ -246,7 +248,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
                 sides.count(of: account) < CallRelayLimits.accountSides
             })
         else { throw .full }
-        var side = Side(touched: Self.uptime(now))
+        var side = Side(id: message.id, touched: Self.uptime(now))
         side.devices[sender.account] = sender.name
         return side
     }
@@ -383,7 +385,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
             for account in [key.first, key.second] {
                 remove(key, for: account)
                 var message = Message(
-                    id: key.route.text, route: key.route, call: key.call, to: account, kind: .end, number: 0,
+                    id: side.id, route: key.route, call: key.call, to: account, kind: .end, number: 0,
                     payload: nil, size: 0)
                 message.endState = account == caller ? "userInitiatedUnanswered" : "partnerInitiatedUnanswered"
                 let other = key.other(than: account)

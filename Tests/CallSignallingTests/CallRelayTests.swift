@@ -208,6 +208,12 @@ import Testing
             for: RelayedDevice(account: .services("bob"), name: "x"), after: 0, now: world.now)
         #expect(entry.entries.first?.message.kind == .answered)
         #expect(entry.entries.first?.message.id == "#" + id.lowercased())
+        // The end that the relay makes has the spelling of the one who has begun the call.
+        world.post(.sdpOffer, "o", from: "alice/phone", to: "carol", id: "#conf-" + id, call: "d")
+        world.pass(CallTimes().answering)
+        let end = world.relay.entries(
+            for: RelayedDevice(account: .services("carol"), name: "x"), after: 0, now: world.now)
+        #expect(end.entries.map(\.message.kind) == [.end] && end.entries.first?.message.id == "#conf-" + id)
     }
 
     /// Names that are equal as texts, and not byte by byte, are two accounts.
