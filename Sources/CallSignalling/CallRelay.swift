@@ -163,7 +163,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     private struct Box {
         var entries: [Entry] = []
 
-        var bytes: Int { entries.reduce(0) { $0 + $1.message.size } }
+        var bytes: Int { CallRelay.bytes(of: entries) }
     }
 
     private let times = CallTimes()
@@ -211,7 +211,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
             guard message.number >= next else { return }
             guard message.number == next else { throw .outOfOrder(next: next) }
         }
-        try check(message, from: sender)
+        try check(message, of: key, from: sender)
         let rang = side.ringEnd != nil
         try take(message, from: sender, &side, now)
         (side.next[sender], side.touched) = (next + 1, Self.uptime(now))
@@ -253,15 +253,20 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         return side
     }
 
-    private func check(_ message: Message, from sender: RelayedDevice) throws(CallRelayRefusal) {
+    private func check(_ message: Message, of key: Key, from sender: RelayedDevice) throws(CallRelayRefusal) {
         let box = boxes[message.to] ?? Box()
-        let own = box.entries.filter { $0.from.account == sender.account }
-        guard message.size <= CallRelayLimits.payloadLimit, bytes + message.size <= CallRelayLimits.totalBytes,
-            box.entries.count < CallRelayLimits.boxEntries, box.bytes + message.size <= CallRelayLimits.boxBytes,
-            own.count < CallRelayLimits.senderEntries,
-            own.reduce(message.size, { $0 + $1.message.size }) <= CallRelayLimits.senderBytes
+        // An end takes the place of all that waits of its call, so it is not refused because of that.
+        let rest = box.entries.filter { message.kind != .end || !Self.isOf(key, $0, for: message.to) }
+        let own = rest.filter { $0.from.account == sender.account }
+        let (restBytes, ownBytes) = (Self.bytes(of: rest), Self.bytes(of: own))
+        guard message.size <= CallRelayLimits.payloadLimit,
+            bytes - (box.bytes - restBytes) + message.size <= CallRelayLimits.totalBytes,
+            rest.count < CallRelayLimits.boxEntries, restBytes + message.size <= CallRelayLimits.boxBytes,
+            own.count < CallRelayLimits.senderEntries, ownBytes + message.size <= CallRelayLimits.senderBytes
         else { throw .full }
     }
+
+    private static func bytes(of entries: [Entry]) -> Int { entries.reduce(0) { $0 + $1.message.size } }
 
     private func take(
         _ message: Message, from sender: RelayedDevice, _ side: inout Side, _ now: Timestamp

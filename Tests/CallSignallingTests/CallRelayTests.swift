@@ -255,6 +255,20 @@ import Testing
         #expect(devices == CallRelayLimits.senders - 1)
     }
 
+    /// An end takes the place of what waits of its call, so a full box does not refuse it.
+    @Test func aFullBoxTakesTheEnd() {
+        world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
+        while world.post(.iceCandidate, "x", from: "alice/phone", to: "bob") == nil {}
+        #expect(world.post(.end, "e", from: "alice/phone", to: "bob") == nil)
+        #expect(world.fetch("bob/phone") == ["end e"])
+        // Ends of other calls do not make room.
+        var ends = 1
+        while world.post(.sdpOffer, "o", from: "alice/phone", to: "bob", call: "\(ends)") == nil,
+            world.post(.end, "e", from: "alice/phone", to: "bob", call: "\(ends)") == nil
+        { ends += 1 }
+        #expect(ends == CallRelayLimits.senderEntries)
+    }
+
     /// What a device has is removed, if it was for this device only; numbers rise also after a restart.
     @Test func entriesOfTheDeviceInTheCallAreRemovedWhenItHasThem() {
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
