@@ -18,8 +18,12 @@ package enum CallRelayLimits {
     /// The part of one sender: no account can fill another's box. More than a storm of candidates has.
     package static let senderEntries = 320
     package static let senderBytes = 4 << 20
+    /// Bytes that one account has in all boxes: none fills the memory of all. An end with a long payload waits for minutes.
+    package static let accountBytes = 8 << 20
     /// Bytes of all boxes.
     package static let totalBytes = 64 << 20
+    /// Calls at once of two accounts: none takes all places of another one. In one call two people have one.
+    package static let pairSides = 8
     /// Calls at once of one account, and of all.
     package static let accountSides = 64
     package static let sides = 20_000
@@ -109,18 +113,26 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         package var message: Message
     }
 
+    private struct Pair: Hashable {
+        var first: AccountID
+        var second: AccountID
+
+        init(_ one: AccountID, _ other: AccountID) { (first, second) = (min(one, other), max(one, other)) }
+
+        var both: [AccountID] { [first, second] }
+
+        func other(than account: AccountID) -> AccountID { first == account ? second : first }
+    }
+
     /// One call of two accounts.
     private struct Key: Hashable {
         var route: CallRoute
         var call: String
-        var first: AccountID
-        var second: AccountID
+        var accounts: Pair
 
         init(_ route: CallRoute, _ call: String, _ one: AccountID, _ other: AccountID) {
-            (self.route, self.call, first, second) = (route, call, min(one, other), max(one, other))
+            (self.route, self.call, accounts) = (route, call, Pair(one, other))
         }
-
-        func other(than account: AccountID) -> AccountID { first == account ? second : first }
     }
 
     private struct Side {
@@ -137,14 +149,17 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         var touched: Int64
     }
 
-    /// The calls that go on, with the number of them that each account has.
+    /// The calls that go on, with the number of them that each account has, and each two.
     private struct Sides {
         private(set) var all: [Key: Side] = [:]
         private var counts: [AccountID: Int] = [:]
+        private var pairCounts: [Pair: Int] = [:]
 
         var count: Int { all.count }
 
         func count(of account: AccountID) -> Int { counts[account] ?? 0 }
+
+        func count(of pair: Pair) -> Int { pairCounts[pair] ?? 0 }
 
         subscript(key: Key) -> Side? {
             get { all[key] }
@@ -152,10 +167,12 @@ package struct CallRelay<Payload: Sendable>: Sendable {
                 let change = (newValue == nil ? 0 : 1) - (all[key] == nil ? 0 : 1)
                 all[key] = newValue
                 guard change != 0 else { return }
-                for account in [key.first, key.second] {
+                for account in key.accounts.both {
                     let left = count(of: account) + change
                     counts[account] = left == 0 ? nil : left
                 }
+                let left = count(of: key.accounts) + change
+                pairCounts[key.accounts] = left == 0 ? nil : left
             }
         }
     }
@@ -171,6 +188,8 @@ package struct CallRelay<Payload: Sendable>: Sendable {
     private var ends: [Key: Int64] = [:]
     private var boxes: [AccountID: Box] = [:]
     private var bytes = 0
+    /// The part of each account in them, by their senders.
+    private var sentBytes: [AccountID: Int] = [:]
     private var lastSequence: UInt64 = 0
     private var nextPrune: Int64 = 0
     /// The accounts that have got entries and were not reported.
@@ -243,10 +262,8 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         case .sdpOffer, .ciphertext, .groupControl: break
         }
         guard message.number == 0 else { throw .noCall }
-        guard sides.count < CallRelayLimits.sides,
-            [key.first, key.second].allSatisfy({ account in
-                sides.count(of: account) < CallRelayLimits.accountSides
-            })
+        guard sides.count < CallRelayLimits.sides, sides.count(of: key.accounts) < CallRelayLimits.pairSides,
+            key.accounts.both.allSatisfy({ sides.count(of: $0) < CallRelayLimits.accountSides })
         else { throw .full }
         var side = Side(id: message.id, touched: Self.uptime(now))
         side.devices[sender.account] = sender.name
@@ -261,6 +278,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
         let (restBytes, ownBytes) = (Self.bytes(of: rest), Self.bytes(of: own))
         guard message.size <= CallRelayLimits.payloadLimit,
             bytes - (box.bytes - restBytes) + message.size <= CallRelayLimits.totalBytes,
+            (sentBytes[sender.account] ?? 0) + message.size <= CallRelayLimits.accountBytes,
             rest.count < CallRelayLimits.boxEntries, restBytes + message.size <= CallRelayLimits.boxBytes,
             own.count < CallRelayLimits.senderEntries, ownBytes + message.size <= CallRelayLimits.senderBytes
         else { throw .full }
@@ -309,7 +327,7 @@ package struct CallRelay<Payload: Sendable>: Sendable {
             Entry(
                 sequence: lastSequence, at: now.wall, expires: Self.uptime(now) + life * 1000, from: sender,
                 device: device, except: except, message: message))
-        bytes += message.size
+        count(message.size, of: sender.account)
         woken.insert(account)
     }
 
@@ -338,10 +356,20 @@ package struct CallRelay<Payload: Sendable>: Sendable {
 
     private mutating func remove(from account: AccountID, where isRemoved: (Entry) -> Bool) {
         guard var box = boxes[account] else { return }
-        let before = box.bytes
-        box.entries.removeAll(where: isRemoved)
-        bytes -= before - box.bytes
+        var removed: [Entry] = []
+        box.entries.removeAll { entry in
+            guard isRemoved(entry) else { return false }
+            removed.append(entry)
+            return true
+        }
+        for entry in removed { count(-entry.message.size, of: entry.from.account) }
         boxes[account] = box.entries.isEmpty ? nil : box
+    }
+
+    private mutating func count(_ change: Int, of sender: AccountID) {
+        bytes += change
+        let left = (sentBytes[sender] ?? 0) + change
+        sentBytes[sender] = left == 0 ? nil : left
     }
 
     private mutating func remove(_ key: Key, for account: AccountID) {
@@ -387,13 +415,13 @@ package struct CallRelay<Payload: Sendable>: Sendable {
             }
             guard let ringEnd = side.ringEnd, ringEnd <= uptime, let caller = side.offerer else { continue }
             remember(key, now)
-            for account in [key.first, key.second] {
+            for account in key.accounts.both {
                 remove(key, for: account)
                 var message = Message(
                     id: side.id, route: key.route, call: key.call, to: account, kind: .end, number: 0,
                     payload: nil, size: 0)
                 message.endState = account == caller ? "userInitiatedUnanswered" : "partnerInitiatedUnanswered"
-                let other = key.other(than: account)
+                let other = key.accounts.other(than: account)
                 put(
                     message, from: RelayedDevice(account: other, name: side.devices[other] ?? ""), to: account,
                     device: side.devices[account], now)

@@ -255,6 +255,28 @@ import Testing
         #expect(devices == CallRelayLimits.senders - 1)
     }
 
+    /// Neither with calls that it never lets ring nor with long ends does one account keep others from calling.
+    @Test func oneAccountFillsNoTableOfAll() {
+        var calls = 0
+        while world.post(.ciphertext, from: "mallory/phone", to: "bob", call: "\(calls)") == nil { calls += 1 }
+        #expect(calls == CallRelayLimits.pairSides)
+        #expect(world.post(.ciphertext, from: "bob/phone", to: "mallory", call: "back") == .full)
+        #expect(world.post(.sdpOffer, from: "alice/phone", to: "bob") == nil)
+        #expect(world.post(.sdpOffer, from: "bob/phone", to: "carol") == nil)
+        #expect(world.post(.end, from: "mallory/phone", to: "bob", call: "0") == nil)
+        #expect(world.post(.ciphertext, from: "mallory/phone", to: "bob", call: "next") == nil)
+        // Bytes in the boxes of many.
+        let size = CallRelayLimits.payloadLimit
+        var sent = 0
+        while world.post(.sdpOffer, from: "mallory/phone", to: "victim \(sent)", call: "long") == nil,
+            world.post(.end, from: "mallory/phone", to: "victim \(sent)", call: "long", size: size) == nil
+        { sent += 1 }
+        #expect(sent == CallRelayLimits.accountBytes / size)
+        #expect(world.post(.sdpOffer, from: "alice/phone", to: "dave", size: size) == nil)
+        world.pass(Self.endLife)
+        #expect(world.post(.sdpOffer, from: "mallory/phone", to: "dave", size: size) == nil)
+    }
+
     /// An end takes the place of what waits of its call, so a full box does not refuse it.
     @Test func aFullBoxTakesTheEnd() {
         world.post(.sdpOffer, "o", from: "alice/phone", to: "bob")
