@@ -348,13 +348,14 @@ package struct CallMachine<Payload: Sendable> {
         }
         var actions: [Action] = []
         if givesWay(to: message, key) { actions = giveWay(to: message, key, now) }
+        if isOver(by: message, device, key) { actions += finish(key, now) }
         var side: Side
         if let known = sides[key] {
             side = known
         } else {
             guard sides.count < CallLimits.sides,
                 message.role == .client || sides.values.count(where: { $0.phase != .open }) < CallLimits.unanswered
-            else { return [.dropped(.limit)] }
+            else { return actions + [.dropped(.limit)] }
             side = Side(role: nil, call: message.call)
             side.deadline = Self.uptime(now) + times.answering
         }
@@ -410,6 +411,41 @@ package struct CallMachine<Payload: Sendable> {
         remember(key, side, now)
         return actions + [.ended(key, .unanswered(isOutgoing: true))]
     }
+
+    /// Whether a message is of a later call of the other person, so that the one here is over.
+    ///
+    /// A device has one call with a person under an id at a time. If it sends in another one, in a later stream, it has
+    /// ended the earlier one, or was restarted: the end was lost, or is late. Messages without their offer are no call yet,
+    /// so they keep no call of another device away either.
+    private func isOver(by message: Message, _ device: DeviceID, _ key: CallKey) -> Bool {
+        guard let side = sides[key], side.call != message.call, (side.role ?? .person) == .person,
+            (message.role ?? .person) == .person, side.phase != .ringing || !side.isOutgoing,
+            side.device == nil || side.device == device
+        else { return false }
+        let isLater = side.streams[device].map { $0.began < message.stream }
+        return switch message.content {
+        case .offer, .ciphertext: isLater ?? (side.phase == .unopened)
+        case .candidate: isLater ?? false
+        case .answer, .control, .answered, .end: false
+        }
+    }
+
+    /// Ends a call that the other side has left.
+    private mutating func finish(_ key: CallKey, _ now: Timestamp) -> [Action] {
+        guard let side = sides[key] else { return [] }
+        var actions: [Action] = side.streams.values.flatMap(\.held).map { _ in .dropped(.expired) }
+        actions += side.kept.map { _ in .dropped(.expired) }
+        remember(key, side, now)
+        switch side.phase {
+        case .unopened: break
+        case .ringing: actions.append(.ended(key, .byPeer(Self.unanswered)))
+        case .open: actions.append(.ended(key, .byPeer(Self.failed)))
+        }
+        return actions
+    }
+
+    /// The end state of a call whose other side was restarted.
+    private static var failed: String { "failed" }
 
     /// The end state of a call that nobody has answered, as the caller sees it.
     private static var unanswered: String { "userInitiatedUnanswered" }
@@ -594,7 +630,12 @@ package struct CallMachine<Payload: Sendable> {
             remember(key, message.call, [:], now)
             return []
         }
-        guard side.call == message.call || side.phase == .unopened else { return [.dropped(.otherCall)] }
+        guard side.call == message.call else {
+            // What waits is of another call.
+            guard side.phase == .unopened else { return [.dropped(.otherCall)] }
+            remember(key, message.call, [:], now)
+            return []
+        }
         // Both have answered: the caller decides.
         guard !side.isOutgoing, side.phase != .open else { return [.dropped(.late)] }
         remember(key, side, now)

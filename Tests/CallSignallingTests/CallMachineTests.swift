@@ -202,6 +202,70 @@ import Testing
         #expect(bob.log == ["offer 1", "ended: userInitiated", "offer 2"])
     }
 
+    /// The call before was missed: its end comes when the device is online again, without its offer, and the next offer
+    /// right after it.
+    @Test func whatWaitsOfACallBeforeKeepsNoCallAway() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("1"), from: alice, to: "bob")
+        world.send(.candidate("1"), from: alice, to: "bob")
+        world.network = []
+        world.end("userInitiatedUnanswered", by: alice)
+        world.pass(1)
+        world.send(.offer("2"), from: alice, to: "bob", call: "call 2")
+        world.deliverAll()
+        #expect(bob.log == ["offer 2"] && bob.dropped == [.expired])
+        world.send(.answer("b"), from: bob, to: "alice", call: "call 2", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["answer b"])
+    }
+
+    /// The other person's app was restarted in the middle of the call, and calls again at once.
+    @Test(arguments: [false, true]) func aCallOfARestartedDeviceEndsTheOneBefore(_ isAnswered: Bool) {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("1"), from: alice, to: "bob")
+        world.send(.candidate("late"), from: alice, to: "bob")
+        let late = world.network.removeLast()
+        world.deliverAll()
+        if isAnswered {
+            world.send(.answer("b"), from: bob, to: "alice", device: alice)
+            world.deliverAll()
+        }
+        alice.machine = CallMachine(own: "alice")
+        world.pass(1000)
+        world.send(.offer("2"), from: alice, to: "bob", call: "call 2")
+        world.send(.candidate("2"), from: alice, to: "bob", call: "call 2")
+        world.network.reverse()
+        world.deliverAll()
+        let end = isAnswered ? "ended: failed" : "ended: userInitiatedUnanswered"
+        #expect(bob.log == ["offer 1", end, "offer 2", "candidate 2"])
+        // What is late of the call before is dropped.
+        world.deliver(late)
+        #expect(bob.dropped == [.ended])
+        world.send(.answer("b2"), from: bob, to: "alice", call: "call 2", device: alice)
+        world.deliverAll()
+        #expect(alice.log.last == "answer b2")
+    }
+
+    /// A notice about another call than that of which messages wait does not touch them.
+    @Test func aNoticeAboutACallBeforeKeepsWhatWaits() throws {
+        let (alice, bob, phone) = people()
+        world.send(.offer("1"), from: alice, to: "bob")
+        world.network.removeAll { $0.to.id == bob.id }
+        world.deliverAll()
+        world.end("partnerInitiatedRejected", by: phone)
+        let notice = try #require(world.network.first { $0.to.id == bob.id })
+        world.network.removeAll { $0.to.id == bob.id }
+        world.deliverAll()
+        world.pass(1)
+        world.send(.offer("2"), from: alice, to: "bob", call: "call 2")
+        world.send(.candidate("2"), from: alice, to: "bob", call: "call 2")
+        world.network.removeAll { $0.to.id == phone.id }
+        world.deliver(world.network.removeLast())
+        world.deliver(notice)
+        world.deliverAll()
+        #expect(bob.log == ["offer 2", "candidate 2"])
+    }
+
     @Test func endsAreForgottenAfterTheirTimeOrTheOldestFirst() {
         let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
         world.send(.offer("o"), from: alice, to: "bob")
