@@ -31,14 +31,17 @@ package enum CallLimits {
     package static let sides = 256
     /// Sides at once that a person did not begin or answer: contacts cannot fill the table.
     package static let unanswered = 32
+    /// The part of one account in them; at a server, its sides in all group calls. No contact keeps others from calling.
+    package static let ofOne = 4
     /// Participants of a group call. Keys are sent to each, so the traffic grows with the square.
     package static let participants = 32
     /// Candidates of one side between two offers. A device with many networks has some dozens.
     package static let candidates = 256
     /// Messages of one device that wait for an earlier one, or for the offer.
     package static let waiting = 64
-    /// Bytes of all messages that wait.
+    /// Bytes of all messages that wait, and of those of one account: more than a storm of candidates before its offer.
     package static let waitingBytes = 4 << 20
+    package static let waitingBytesOfOne = 1 << 20
     /// Ends that are remembered. The oldest is forgotten first.
     package static let ends = 256
     /// How long an end is remembered, in milliseconds: longer than a message may be on its way.
@@ -353,9 +356,7 @@ package struct CallMachine<Payload: Sendable> {
         if let known = sides[key] {
             side = known
         } else {
-            guard sides.count < CallLimits.sides,
-                message.role == .client || sides.values.count(where: { $0.phase != .open }) < CallLimits.unanswered
-            else { return actions + [.dropped(.limit)] }
+            guard hasRoom(for: message, from: user) else { return actions + [.dropped(.limit)] }
             side = Side(role: nil, call: message.call)
             side.deadline = Self.uptime(now) + times.answering
         }
@@ -369,10 +370,31 @@ package struct CallMachine<Payload: Sendable> {
             }
             return actions + [.dropped(.otherDevice)]
         }
-        let ready = order(message, device, &side, now, &actions)
+        let ready = order(message, of: user, device, &side, now, &actions)
         sides[key] = side
         for message in ready { actions += apply(message, key, device, now) }
         return actions
+    }
+
+    /// Whether another side may begin with a message of an account.
+    private func hasRoom(for message: Message, from user: String) -> Bool {
+        let isClient = message.role == .client
+        let ofOne = sides.count { key, side in
+            key.user == user && !side.isOutgoing && (isClient || side.phase != .open)
+        }
+        guard sides.count < CallLimits.sides, ofOne < CallLimits.ofOne else { return false }
+        return isClient || sides.values.count(where: { $0.phase != .open }) < CallLimits.unanswered
+    }
+
+    /// Whether a message may wait for others.
+    private func hasRoom(toKeep message: Message, of user: String) -> Bool {
+        var (all, ofOne) = (message.size, message.size)
+        for (key, side) in sides {
+            let bytes = side.waitingBytes
+            all += bytes
+            if key.user == user { ofOne += bytes }
+        }
+        return all <= CallLimits.waitingBytes && ofOne <= CallLimits.waitingBytesOfOne
     }
 
     /// Whether both people call each other under this id, and the call of the other one goes on.
@@ -465,7 +487,8 @@ package struct CallMachine<Payload: Sendable> {
 
     /// Puts a message in its place, and returns those whose turn it is.
     private func order(
-        _ message: Message, _ device: DeviceID, _ side: inout Side, _ now: Timestamp, _ actions: inout [Action]
+        _ message: Message, of user: String, _ device: DeviceID, _ side: inout Side, _ now: Timestamp,
+        _ actions: inout [Action]
     ) -> [Message] {
         var stream = side.streams[device] ?? Stream(began: message.stream)
         guard side.streams[device] != nil || side.streams.count < CallLimits.streams else {
@@ -483,8 +506,7 @@ package struct CallMachine<Payload: Sendable> {
             actions.append(.dropped(.late))
             return []
         }
-        let bytes = sides.values.reduce(0) { $0 + $1.waitingBytes }
-        guard message.number == stream.next || bytes + message.size <= CallLimits.waitingBytes else {
+        guard message.number == stream.next || hasRoom(toKeep: message, of: user) else {
             actions.append(.dropped(.limit))
             return []
         }
@@ -523,7 +545,7 @@ package struct CallMachine<Payload: Sendable> {
             guard side.hasSentOffer, side.phase != .unopened else { return [.dropped(.unexpected)] }
             (side.device, side.phase, side.deadline) = (device, .open, nil)
             return [deliver]
-        case .candidate: return applyCandidate(deliver, message, device, &side)
+        case .candidate: return applyCandidate(deliver, message, key, device, &side)
         case .ciphertext: return applyCiphertext(deliver, message, key, device, &side, now)
         case .control(_, let invites):
             if side.role == .sfu { return [deliver] }
@@ -532,7 +554,8 @@ package struct CallMachine<Payload: Sendable> {
             }
             side.role = .participant
             guard invites, side.phase == .unopened, !isJoined(key.route) else {
-                return side.phase == .unopened && !isJoined(key.route) ? keep(message, device, &side) : [deliver]
+                return side.phase == .unopened && !isJoined(key.route)
+                    ? keep(message, key.user, device, &side) : [deliver]
             }
             open(&side, message, now)
             return [deliver]
@@ -571,11 +594,13 @@ package struct CallMachine<Payload: Sendable> {
     }
 
     private func applyCandidate(
-        _ deliver: Action, _ message: Message, _ device: DeviceID, _ side: inout Side
+        _ deliver: Action, _ message: Message, _ key: CallKey, _ device: DeviceID, _ side: inout Side
     ) -> [Action] {
         if side.role == .participant { return [.dropped(.unexpected)] }
         // The caller's candidates wait for its offer; those of the called one do not wait for the answer.
-        guard side.hasOffer || (side.isOutgoing && side.hasSentOffer) else { return keep(message, device, &side) }
+        guard side.hasOffer || (side.isOutgoing && side.hasSentOffer) else {
+            return keep(message, key.user, device, &side)
+        }
         side.candidatesReceived += 1
         return side.candidatesReceived <= CallLimits.candidates ? [deliver] : [.dropped(.limit)]
     }
@@ -593,7 +618,7 @@ package struct CallMachine<Payload: Sendable> {
             return [deliver]
         case .participant:
             side.role = .participant
-            guard isJoined(key.route) else { return keep(message, device, &side) }
+            guard isJoined(key.route) else { return keep(message, key.user, device, &side) }
             side.open()
             return [deliver]
         case .sfu, .client: return [.dropped(.unexpected)]
@@ -607,9 +632,8 @@ package struct CallMachine<Payload: Sendable> {
         if side.stream == 0 { side.stream = newStream(now) }
     }
 
-    private func keep(_ message: Message, _ device: DeviceID, _ side: inout Side) -> [Action] {
-        let bytes = sides.values.reduce(0) { $0 + $1.waitingBytes } + message.size
-        guard side.kept.count < CallLimits.waiting, bytes <= CallLimits.waitingBytes else {
+    private func keep(_ message: Message, _ user: String, _ device: DeviceID, _ side: inout Side) -> [Action] {
+        guard side.kept.count < CallLimits.waiting, hasRoom(toKeep: message, of: user) else {
             return [.dropped(.limit)]
         }
         side.kept.append((device, message))

@@ -442,6 +442,45 @@ import Testing
         #expect(bob.machine.count == CallLimits.unanswered && bob.dropped == [.limit])
     }
 
+    /// A contact who calls under many ids, or sends candidates without offers, keeps nobody else from calling.
+    @Test(arguments: [false, true]) func oneAccountFillsNoTable(_ isOffer: Bool) throws {
+        let (alice, bob, mallory) = (world.device("alice", 1), world.device("bob", 2), world.device("mallory", 9))
+        for number in 0..<CallLimits.unanswered {
+            let route = try #require(CallRoute("room \(number)"))
+            world.deliver(
+                .init(
+                    from: mallory, to: bob,
+                    message: CallMessage(
+                        route, call: "\(number)", role: nil, stream: 1, number: 0,
+                        isOffer ? .offer("m") : .candidate("m"), size: 1)))
+        }
+        #expect(bob.machine.count == CallLimits.ofOne)
+        #expect(bob.dropped == Array(repeating: .limit, count: CallLimits.unanswered - CallLimits.ofOne))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        #expect(bob.log.last == "offer o")
+        // Bob may call Mallory all the same.
+        #expect(world.send(.offer("b"), from: bob, to: "mallory", call: "back") == nil)
+    }
+
+    /// At a server the sides of a participant do not end by themselves.
+    @Test func oneParticipantDoesNotFillAServer() throws {
+        let (server, mallory, alice) = (
+            world.device("server", 100), world.device("mallory", 9), world.device("alice", 1)
+        )
+        for (device, count) in [(mallory, CallLimits.sides), (alice, 1)] {
+            for number in 0..<count {
+                let route = try #require(CallRoute("room \(number)"))
+                world.deliver(
+                    .init(
+                        from: device, to: server,
+                        message: CallMessage(
+                            route, call: "\(number)", role: .client, stream: 1, number: 0, .offer("o"), size: 1)))
+            }
+        }
+        #expect(server.log.count == CallLimits.ofOne + 1 && server.machine.count == CallLimits.ofOne + 1)
+    }
+
     @Test func candidatesOfOneSideHaveALimit() {
         let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
         world.send(.offer("o"), from: alice, to: "bob")
@@ -473,10 +512,16 @@ import Testing
                     world.key("").route, call: "call 1", role: nil, stream: 1, number: number, .candidate("\(number)"),
                     size: size))
         }
-        // The bytes of all.
-        world.deliver(message(1, size: CallLimits.waitingBytes))
+        // The bytes of one account, and of all.
+        world.deliver(message(1, size: CallLimits.waitingBytesOfOne))
         world.deliver(message(2, size: 1))
         #expect(bob.dropped == [.limit])
+        for number in 1...CallLimits.waitingBytes / CallLimits.waitingBytesOfOne {
+            var transit = message(1, size: CallLimits.waitingBytesOfOne)
+            transit.from = world.device("other \(number)", UInt64(100 + number))
+            world.deliver(transit)
+        }
+        #expect(bob.dropped == [.limit, .limit])
         world.pass(times.answering + times.gap)
         world.pass(times.answering)
         bob.dropped = []
