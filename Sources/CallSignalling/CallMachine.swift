@@ -111,8 +111,14 @@ package struct CallMachine<Payload: Sendable> {
         var candidatesSent = 0
         var candidatesReceived = 0
 
+        /// When the ringing would have ended, if the answer has ended it.
+        var rangUntil: Int64?
+
         /// Somebody has answered: it does not ring any more.
-        mutating func open() { (phase, deadline) = (.open, nil) }
+        mutating func open() {
+            if phase == .ringing { rangUntil = deadline }
+            (phase, deadline) = (.open, nil)
+        }
 
         var waitingBytes: Int {
             kept.reduce(0) { $0 + $1.message.size }
@@ -267,6 +273,10 @@ package struct CallMachine<Payload: Sendable> {
     /// Undoes the preparation of messages that could not be sent, so that the other side does not wait for them.
     package mutating func takeBack(_ messages: [CallOutgoing<Payload>]) {
         for message in messages.reversed() {
+            if message.user == own, case .answered(let caller) = message.message.content {
+                ringAgain(CallKey(message.message.route, caller), message.message.call)
+                continue
+            }
             let key = CallKey(message.message.route, message.user)
             guard let side = sides[key], side.stream == message.message.stream,
                 side.nextNumber == message.message.number + 1
@@ -276,6 +286,16 @@ package struct CallMachine<Payload: Sendable> {
             // A call that has not begun leaves nothing.
             if side.nextNumber == 1, side.streams.isEmpty { sides[key] = nil }
         }
+    }
+
+    /// The answer was not sent. Without this a second attempt would not notify the person's other devices, and a call that
+    /// is not answered after all would not end.
+    private mutating func ringAgain(_ key: CallKey, _ call: String) {
+        guard let side = sides[key], side.call == call, side.phase == .open, let deadline = side.rangUntil else {
+            return
+        }
+        sides[key]?.phase = .ringing
+        sides[key]?.deadline = deadline
     }
 
     /// The person joins a group call: what participants have sent before is handed over.
@@ -618,7 +638,8 @@ package struct CallMachine<Payload: Sendable> {
             return [deliver]
         case .participant:
             side.role = .participant
-            guard isJoined(key.route) else { return keep(message, key.user, device, &side) }
+            // What waits comes first, also while the offer to the server is on its way.
+            guard isJoined(key.route), side.kept.isEmpty else { return keep(message, key.user, device, &side) }
             side.open()
             return [deliver]
         case .sfu, .client: return [.dropped(.unexpected)]

@@ -550,6 +550,42 @@ import Testing
         #expect(bob.log == ["offer o", "ciphertext 1"])
     }
 
+    /// The answer could not be sent: the device still rings, and a second attempt notifies the others.
+    @Test func anAnswerThatWasNotSentIsTakenBack() throws {
+        let (alice, bob, phone) = people()
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        func answer() throws -> [CallOutgoing<String>] {
+            try bob.machine.send(
+                .answer("a"), world.key("alice"), call: "call 1", as: .person, to: alice.id, now: world.now)
+        }
+        let wake = bob.machine.nextWake
+        bob.machine.takeBack(try answer())
+        #expect(bob.machine.nextWake == wake && wake != nil)
+        world.post(try answer(), from: bob)
+        world.deliverAll()
+        #expect(alice.log == ["answer a"] && phone.log == ["offer o", "answered elsewhere"])
+        #expect(alice.dropped.isEmpty && bob.machine.nextWake == nil)
+    }
+
+    /// The same for an offer to the server of a group call.
+    @Test func aJoinThatWasNotSentIsTakenBack() throws {
+        let (_, people) = group()
+        let tablet = world.device("bob", 8)
+        world.roles["alice"] = .participant
+        world.send(.control("invitation", invites: true), from: people[0], to: "bob", as: .participant)
+        world.deliverAll()
+        let bob = people[1]
+        func offer() throws -> [CallOutgoing<String>] {
+            try bob.machine.send(.offer("bob"), world.key("server"), call: "call 1", as: .sfu, now: world.now)
+        }
+        bob.machine.takeBack(try offer())
+        world.roles["bob"] = .client
+        world.post(try offer(), from: bob)
+        world.deliverAll()
+        #expect(tablet.log == ["control invitation", "answered elsewhere"])
+    }
+
     // MARK: Two callers
 
     /// Both call at the same time under one id, each with two devices: the call of Alice goes on, that of Bob ends.
@@ -673,6 +709,24 @@ import Testing
         #expect(people[1].log.isEmpty)
         join(people[1], server)
         #expect(people[1].log.contains("ciphertext early"))
+    }
+
+    /// A key that comes while the offer to the server is on its way does not overtake those before it.
+    @Test func ciphertextsFromBeforeTheJoinComeFirst() {
+        let (server, people) = group()
+        let (alice, bob) = (people[0], people[1])
+        join(alice, server)
+        func send(_ text: String) {
+            world.send(.ciphertext(text), from: alice, to: "bob", call: "call of alice", as: .participant)
+            world.deliverAll()
+        }
+        send("1")
+        world.send(.offer("bob"), from: bob, to: "server", call: "call of bob", as: .sfu)
+        send("2")
+        #expect(bob.log.isEmpty)
+        world.perform(bob.machine.joined(world.key("").route), by: bob)
+        send("3")
+        #expect(bob.log == ["ciphertext 1", "ciphertext 2", "ciphertext 3"])
     }
 
     /// Joining opens the side of Bob at Alice, a first message that of Carol; neither is a message from here.
