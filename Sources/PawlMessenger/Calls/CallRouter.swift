@@ -279,6 +279,7 @@ final class CallRouter: Sendable {
         let message = outgoing.message
         let (kind, payload) = CallEnvelope.parts(of: message.content)
         let isToServer = outgoing.user == server(options)
+        if isToServer { try await checkServer(options) }
         // The recipient's name in the spelling of the call.
         let to =
             isToServer
@@ -391,6 +392,11 @@ final class CallRouter: Sendable {
             // Sides that a message is on its way to may not have begun.
             var keys = state.machine.keys(of: route).union(state.tails.keys.filter { $0.route == route })
             if state.options.isServer { keys.formIntersection([CallKey(route, Username(call.sender.secretName).raw)]) }
+            // A group call may have the same id, and goes on.
+            if !state.options.isServer, !isGroup(call, state.options) {
+                keys.formIntersection(names(call).map { CallKey(route, $0.raw) })
+                keys = keys.filter { state.known[$0].map { $0.role == .person } ?? true }
+            }
             return try keys.map { key in
                 try enqueue(key, &state) { [self] in try await end(key, call, endState) }
             }
@@ -492,6 +498,8 @@ final class CallRouter: Sendable {
         }
         let names = names(call)
         guard names.contains(Username(user)) else { return .refused }
+        // With a call or without, participants invite, and nothing else.
+        guard envelope.type != .groupControl || envelope.payload.control == .invitation else { return .refused }
         if options.isServer { return isGroup(call, options) ? .admitted(as: .client) : .refused }
         guard names.contains(own) else { return .refused }
         if isGroup(call, options) { return .admitted(as: .participant) }

@@ -139,6 +139,10 @@ import Testing
         try await bob.messenger.sendOffer(call: call(people, by: bob, id: "room"))
         try await wait(conference, for: "offer offer of bob")
         try pin(bob, "0")
+        // It is not told of the end either.
+        await #expect(throws: CallError.otherServer) {
+            try await bob.messenger.didEnd(call: call(people, by: bob, id: "room"), endState: .userInitiated)
+        }
         var answer = try #require(conference.session.records.calls.last)
         answer.sessionDescription = SessionDescription(sdp: "a", type: .answer)
         try await conference.messenger.sendAnswer(
@@ -146,7 +150,7 @@ import Testing
         try await eventuallyAsync("it is dropped") {
             bob.messenger.callStatistics.dropped["notParticipant"] == 1
         }
-        #expect(!bob.log.contains("sfu answer a"))
+        #expect(!bob.log.contains("sfu answer a") && !conference.log.contains { $0.hasPrefix("end") })
         for app in people + [conference] { app.close() }
     }
 
@@ -198,6 +202,62 @@ import Testing
         }
         #expect(alice.session.records.ciphertexts.isEmpty)
         for app in people + [conference] { app.close() }
+    }
+
+    /// Lists of participants and their media numbers come from the server only, whoever else names a call in them.
+    @Test func aParticipantForgesNoList() async throws {
+        let server = SpoofServer()
+        let (conference, people) = try await group(server, ["alice", "bob"])
+        let (alice, bob) = (people[0], people[1])
+        let own = call(people, by: alice, id: "room")
+        try await alice.messenger.sendOffer(call: own)
+        try await wait(conference, for: "offer offer of alice")
+        // Bob has a session with her, and invites her into the call in which she is.
+        try await bob.messenger.sendGroupControl(.invitation, to: "alice", call: call(people, by: bob, id: "room"))
+        try await wait(alice, for: "invitation")
+        var bare = call(people, by: bob, id: "room")
+        bare.metadata = nil
+        let controls: [GroupControl] = [
+            .participants([bob.participant("bob"), bob.participant("mallory")], version: .max),
+            .participantDemuxId(participantId: "bob", demuxId: 7),
+        ]
+        for (number, control) in controls.enumerated() {
+            let envelope = CallEnvelope(
+                callId: "room", call: bare.id, from: "bob", to: "alice", .groupControl, (.max, number),
+                .init(call: bare, control: control))
+            try await bob.messenger.send(
+                SignalJob(to: "alice", kind: CallRouter.kind, text: try envelope.text(), lifetime: 30))
+        }
+        try await eventuallyAsync("both are dropped, \(alice.log)") {
+            alice.messenger.callStatistics.dropped["notParticipant"] == 2
+        }
+        #expect(alice.log == ["invitation"])
+        for app in people + [conference] { app.close() }
+    }
+
+    /// Somebody calls under the id of a group call in which the person is: to reject it does not leave the group call.
+    @Test func theEndOfACallOfTwoLeavesAGroupCallOfTheSameID() async throws {
+        let server = SpoofServer()
+        let (conference, people) = try await group(server, ["alice", "bob"])
+        let alice = people[0]
+        let mallory = try await CallApp.register("mallory", at: server)
+        let own = call(people, by: alice, id: "room")
+        try await alice.messenger.sendOffer(call: own)
+        try await alice.messenger.sendCiphertext(
+            recipient: "bob", connectionId: "c", ciphertext: Data([1]), call: own)
+        try await wait(conference, for: "offer offer of alice")
+        let other = mallory.call("alice", sdp: "m", id: "room")
+        try await mallory.messenger.sendOffer(call: other)
+        try await wait(alice, for: "offer m")
+        try await alice.messenger.didEnd(call: other, endState: .partnerInitiatedRejected)
+        try await wait(mallory, for: "end partnerInitiatedRejected")
+        // The server and Bob still have her.
+        try await alice.messenger.sendCandidate(.numbered(1), call: own)
+        try await wait(conference, for: "candidate 1")
+        #expect(!conference.log.contains { $0.hasPrefix("end") })
+        try await alice.messenger.didEnd(call: own, endState: .userInitiated)
+        try await wait(conference, for: "end partnerInitiated")
+        for app in people + [conference, mallory] { app.close() }
     }
 
     // MARK: A server without keys
