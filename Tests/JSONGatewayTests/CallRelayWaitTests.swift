@@ -2,6 +2,7 @@ import CallSignalling
 import JSONCodec
 import JSONGateway
 import Protection
+import StorePort
 import Testing
 
 /// Calls of devices without keys that wait for messages about calls.

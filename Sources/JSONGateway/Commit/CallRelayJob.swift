@@ -16,6 +16,10 @@ package struct CallRelayJob: Sendable {
     package var id: UInt32
     package var device: RelayedDevice
     package var request: Request
+
+    package init(connection: ConnectionID, id: UInt32, device: RelayedDevice, request: Request) {
+        (self.connection, self.id, self.device, self.request) = (connection, id, device, request)
+    }
 }
 
 /// The result of such a call.
