@@ -61,8 +61,12 @@ extension MessengerParticipants {
     /// what this device may lack.
     private mutating func noteUnknown(_ device: DeviceID, of user: String, _ now: Timestamp, _ unit: inout Unit) {
         let person = source(user).accounts == [.own] ? AccountID.own : .services(user)
-        let isRemoved = knownList(of: person)?.versions.contains { $0.devices.contains { $0.id == device } } ?? false
-        guard !isRemoved, !memory.lost.contains(device) else { return }
+        let list = knownList(of: person)
+        // A listed device whose own signature was not read yet is unknown, too: the server has shown earlier keys.
+        let isRemoved = list.map { list in
+            list.identity(of: device) == nil && list.versions.contains { $0.devices.contains { $0.id == device } }
+        }
+        guard isRemoved != true, !memory.lost.contains(device) else { return }
         let unknown = memory.lost.filter { own.owner(of: $0) == nil }
         if unknown.count >= Self.unknownDeviceLimit, let first = unknown.min() { memory.lost.remove(first) }
         noteLost(device, after: Self.unknownPause, now, &unit)
