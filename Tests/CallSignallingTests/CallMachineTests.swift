@@ -833,8 +833,11 @@ import Testing
             #expect(device.machine.count <= CallLimits.sides)
         }
         world.network = []
-        for device in devices { for number in 0..<3 { world.end("failed", by: device, call: "call \(number)") } }
-        for _ in 0..<40 { world.pass(times.gap) }
+        // What waited for an earlier message may begin a call after the first time, which at a server ends by the app alone.
+        for _ in 0..<2 {
+            for device in devices { for number in 0..<3 { world.end("failed", by: device, call: "call \(number)") } }
+            for _ in 0..<40 { world.pass(times.gap) }
+        }
         for device in devices {
             #expect(device.machine.count == 0, "seed \(seed)")
             #expect(device.machine.nextWake == nil, "seed \(seed)")
