@@ -250,7 +250,8 @@ import Vault
         }
         let found = replies.compactMap { reply -> RequestToken? in
             switch reply {
-            case .queued(second, .success(let known)), .foundWrite(let known?): known.isLost ? nil : known.token
+            // What names a rejected message is not sent again.
+            case .queued(second, .success(let known)), .foundWrite(let known?): known.token
             default: nil
             }
         }
