@@ -126,6 +126,25 @@ import Vault
         #expect(!phone.read.contains { $0.contains("?PAWL") })
     }
 
+    /// The backend delivers to who is registered, and a proof has to be committed first.
+    @Test func envelopesPassBeforeTheDeviceIsProven() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        bob.send(second, "PRIVMSG alice :secret two")
+        bob.close(second)
+        front.isStoreSlow = true
+        let again = bob.connect("bob", account: "bob")
+        let long = "secret " + String(repeating: "x", count: 380)
+        alice.send(first, "PRIVMSG bob :secret three")
+        alice.send(first, "PRIVMSG bob :\(long)")
+        #expect(!again.wasNotified(Notices.frontFound), "the proof waits for its commit")
+        front.isStoreSlow = false
+        front.settle()
+        #expect(again.wasNotified(Notices.frontFound))
+        #expect(texts(again) == ["[e2e] secret three", "[e2e] \(long)"])
+    }
+
     @Test func aRoomOfSidecarsIsEndToEnd() {
         let first = alice.connect("alice", account: "alice")
         let second = bob.connect("bob", account: "bob")

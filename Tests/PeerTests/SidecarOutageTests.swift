@@ -50,15 +50,22 @@ import Testing
         func refused() -> Int { alice.transcript.count { $0.command == "531" || $0.command == "401" } }
         // Somebody who is back may have to be known again: what is refused, or told as lost, is written once more.
         var known = -1
-        try eventually("the last one, of which nothing was told") {
-            _ = alice.drain(for: .milliseconds(10))
-            take(bob.drain(for: .milliseconds(50)))
-            guard read.last != sent - 1 else { return true }
-            if refused() + lost > known {
-                known = refused() + lost
-                sendMessages(1)
+        do {
+            try eventually("the last one, of which nothing was told") {
+                _ = alice.drain(for: .milliseconds(10))
+                take(bob.drain(for: .milliseconds(50)))
+                guard read.last != sent - 1 else { return true }
+                if refused() + lost > known {
+                    known = refused() + lost
+                    sendMessages(1)
+                }
+                return false
             }
-            return false
+        } catch {
+            for (name, client) in [("alice", alice), ("bob", bob)] {
+                Issue.record("\(name) saw: \(client.transcript.suffix(80).map { "\n\($0)" }.joined())")
+            }
+            throw error
         }
         #expect(read == read.sorted() && Set(read).count == read.count, "\(read)")
         let told = refused() + lost

@@ -99,7 +99,7 @@ extension IRCConnectionMachine {
         case .contradiction, .overflow:
             _ = takeRaws(name)
             report(.malformed, from: line.string(line.sourceNick), out)
-        case .waiting: if case .front(let device) = role { device.keep(raw, of: name) }
+        case .waiting: if case .front(let device) = role, clientReadsEnvelopes { device.keep(raw, of: name) }
         case .duplicate: break
         }
     }
@@ -179,7 +179,7 @@ extension IRCConnectionMachine {
             room: context.room?.roomName, isReplay: context.isReplay,
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
             sourceNick: line.string(line.sourceNick), verb: verb, target: target,
-            raws: role.clientDevice == nil ? [] : raws, job: job)
+            raws: clientReadsEnvelopes ? raws : [], job: job)
         guard inbound.beginOpening(open, at: ticket, now: now.monotonic) else { return scheduleWake(now, out) }
         out.jobs.append(.open(job))
     }

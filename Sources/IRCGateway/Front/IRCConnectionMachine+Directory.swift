@@ -153,6 +153,17 @@ extension IRCConnectionMachine {
         out.jobs.append(.protect(conversation, names: isFirst ? (own, folded) : (folded, own)))
     }
 
+    /// Whether the client opens envelopes itself: it has proven its device, or has requested the capability.
+    ///
+    /// Between its registration and its proof, which has to be committed, it is in the network already, and people's
+    /// messages reach it; they pass unchanged, because nobody would send them again.
+    var clientReadsEnvelopes: Bool {
+        switch role {
+        case .front(let device): device.id != nil || capabilities.clientAsked
+        case .sidecar: false
+        }
+    }
+
     /// Delivers an envelope that the sender's own device has sealed.
     ///
     /// - Returns: whether the envelope is handled; else the vault has to open it.
@@ -165,7 +176,7 @@ extension IRCConnectionMachine {
             device.isFromDevice(
                 envelope, of: environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic))
         else { return false }
-        guard device.id != nil else {
+        guard clientReadsEnvelopes else {
             if device.isNoticeDue(of: source) {
                 notify(Notices.forOtherDevice(from: line.string(line.sourceNick)), out)
             }

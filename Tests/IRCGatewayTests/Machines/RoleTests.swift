@@ -38,12 +38,9 @@ func parsed(_ text: String) throws -> IRCLine { try IRCLine(ByteBuffer(string: t
         #expect(device.id == nil && device.nonce == nil)
     }
 
-    @Test func linesAreKeptOnlyForAProvenDevice() {
+    @Test func linesOfAnEnvelopeAreTakenOnce() {
         let line = ByteBuffer(string: "part\r\n")
-        device.keep(line, of: "bob!b@h 1")
         #expect(device.takeFragments(of: "bob!b@h 1").isEmpty)
-        device.challenged(nonce: [1])
-        _ = device.proved(DeviceID(7))
         for envelope in ["bob!b@h 1", "bob!b@h 2", "bobby!b@h 1"] { device.keep(line, of: envelope) }
         device.dropFragments(from: "bob!b@h")
         #expect(device.takeFragments(of: "bob!b@h 1").isEmpty && device.takeFragments(of: "bob!b@h 2").isEmpty)
