@@ -13,13 +13,16 @@ package struct RequestHead: Equatable, Sendable {
     }
 
     /// The target up to its query, still percent-encoded.
-    package var path: Substring { target[..<(target.firstIndex(of: "?") ?? target.endIndex)] }
+    package var path: Substring { target[..<(queryMark ?? target.endIndex)] }
 
     /// The query after the question mark, still percent-encoded; nil if the target has none.
     package var query: Substring? {
-        guard let mark = target.firstIndex(of: "?") else { return nil }
-        return target[target.index(after: mark)...]
+        queryMark.map { target[target.utf8.index(after: $0)...] }
     }
+
+    /// The first question mark. Compared by byte, as a server does: as a character it would not be found before a mark that
+    /// combines with it.
+    private var queryMark: String.Index? { target.utf8.firstIndex(of: UInt8(ascii: "?")) }
 }
 
 /// The head of a response.

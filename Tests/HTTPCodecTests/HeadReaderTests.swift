@@ -18,6 +18,15 @@ import Testing
     static let request =
         "POST /a%20b?c=d HTTP/1.1\r\nhost: x:8008\r\nX-Empty:\r\nX-Two:  a b\t \r\nCONTENT-LENGTH: 3\r\n\r\n"
 
+    @Test func aTargetIsDividedAtItsFirstQuestionMark() {
+        let head = RequestHead("GET", "/a?b?c")
+        #expect(head.path == "/a" && head.query == "b?c")
+        #expect(RequestHead("GET", "/a").path == "/a" && RequestHead("GET", "/a").query == nil)
+        // With a combining mark behind it, the question mark is part of another character.
+        let combined = RequestHead("GET", "/a?\u{301}b")
+        #expect(combined.path == "/a" && combined.query.map { Array($0.utf8) } == Array("\u{301}b".utf8))
+    }
+
     @Test func aRequestWholeAndAtEveryCut() throws {
         let whole = try #require(try read(Self.request))
         #expect(whole.head.method == "POST")

@@ -37,7 +37,7 @@ package final class WaitingWrites: Sendable {
     package static func reference(_ name: String, token: String) -> String { "\(name) \(token)" }
 
     private static func name(of reference: String) -> ExactText {
-        ExactText(String(reference[..<(reference.lastIndex(of: " ") ?? reference.endIndex)]))
+        ExactText(String(reference[..<(reference.utf8.lastIndex(of: UInt8(ascii: " ")) ?? reference.endIndex)]))
     }
 
     /// Adds a write, before it is queued.
