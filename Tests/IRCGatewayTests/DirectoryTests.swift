@@ -3,6 +3,7 @@ import Devices
 import DoubleRatchet
 import Envelope
 import IRCGateway
+import NIOCore
 import Protection
 import Reports
 import StorePort
@@ -143,6 +144,33 @@ import Vault
         front.settle()
         #expect(again.wasNotified(Notices.frontFound))
         #expect(texts(again) == ["[e2e] secret three", "[e2e] \(long)"])
+    }
+
+    /// The gateway in front was away. Its challenge comes while it still welcomes the sidecar.
+    @Test func aChallengeInTheWelcomeIsAnswered() throws {
+        let world = try World(.opportunistic, offers: ["pawl/e2ee"], seed: 9, sidecar: true)
+        let client = world.connect("alice")
+        func proofs() -> Int { world.backend.seen.count { $0.hasPrefix("PAWL ") } }
+        func hear(_ lines: [String]) {
+            let bytes = ByteBuffer(string: lines.map { $0 + "\r\n" }.joined())
+            world.run(client) { client.machine.fromUpstream(bytes, at: world.now, $0) }
+            world.settle()
+        }
+        world.backendDies()
+        world.backend.isStalled = true
+        world.backendReturns()
+        hear([":srv CAP * LS :pawl/e2ee", ":srv CAP * ACK :pawl/e2ee"])
+        #expect(client.machine.isSuspended && proofs() == 0)
+        let challenge = DirectoryMessage.challenge(nonce: [UInt8](repeating: 1, count: 32), account: "alice")
+        let frames = ControlFrames.lines(challenge.bytes, id: ControlFrames.unasked).map { ":srv " + $0 }
+        hear([":srv 001 alice :Welcome"] + frames)
+        #expect(client.machine.isSuspended && proofs() > 0)
+        hear(ControlFrames.lines(DirectoryMessage.done(oneTime: 50).bytes, id: 1).map { ":srv " + $0 })
+        hear([":srv 422 alice :No MOTD"])
+        #expect(!client.machine.isSuspended)
+        // It does not wait for what has come already.
+        world.send(client, "VERSION")
+        #expect(world.backend.seen.last == "VERSION")
     }
 
     @Test func aRoomOfSidecarsIsEndToEnd() {

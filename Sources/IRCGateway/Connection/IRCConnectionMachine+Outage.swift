@@ -111,6 +111,9 @@ extension IRCConnectionMachine {
         switch line.key {
         case .cap: serverCAP(line, raw, now, out)
         case .ping: out.upstream.writeString("PONG :\(line.text(0) ?? "")\r\n")
+        case .pawl where capabilities.has(PawlCapability.name):
+            // The challenge of a gateway in front, which may come before the welcome has ended, comes once.
+            if case .sidecar(let sidecar) = role { frontLine(line, sidecar, now, out) }
         case .authenticate: perform(phase.inOutage { $0.loginAsked() }, now, out)
         default: if let numeric = line.key.numeric { resumptionNumeric(numeric, line, now, out) }
         }

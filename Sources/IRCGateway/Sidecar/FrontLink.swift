@@ -85,7 +85,9 @@ struct FrontLink {
     }
 
     /// The connection is registered, and the backend offers the capability.
-    mutating func expectAcceptance(now: Int64) { phase = .awaited(until: now + Self.patience) }
+    mutating func expectAcceptance(now: Int64) {
+        if !isReady { phase = .awaited(until: now + Self.patience) }
+    }
 
     /// The gateway has accepted the device; returns whether it is the first time.
     mutating func accepted() -> Bool {
