@@ -22,6 +22,7 @@ package final class OwnDevice {
     private let latches: LatchTable
     /// The chain of a room that the current job has advanced. It stays advanced if the job fails.
     private var advanced: (sender: DeviceID, room: String)?
+    private var renewals = SessionRenewals()
 
     /// Reads the state of a device from the store.
     package init(
@@ -84,6 +85,29 @@ package final class OwnDevice {
         let id = self.session(with: peer)
         unit.shared.append(id)
         try vault.adopt(session, as: id)
+    }
+
+    /// Begins a session with a device that has introduced itself.
+    ///
+    /// If there is one, a new one takes its place after a pause only; see ``SessionRenewals``. Until then a session that the
+    /// device has not answered goes on.
+    ///
+    /// - Returns: whether the beginning of the session is to be sent to the device; false if the device is known to have it.
+    /// - Throws: an error if the bundle is not of the listed identity, or ``StoreError``.
+    package func meet<State: VaultHolding>(
+        _ introduction: Introduction, _ now: Timestamp, in vault: Vault, _ unit: inout UnitOfWork<State>
+    ) throws -> Bool {
+        let (device, time) = (introduction.device, now.monotonic)
+        let box = try sessions(with: device, in: vault)
+        let isRenewal = box.map { $0.sessions.peerIdentity == introduction.bundle.identity } ?? false
+        let isAnswered = isRenewal && box.map { $0.sessions.isEstablished } == true
+        guard !isRenewal || renewals.isDue(device, isAnswered: isAnswered, now: time) else { return !isAnswered }
+        let identity = introduction.deviceList.identity(of: device)
+        try begin(with: introduction.bundle, of: device, expecting: identity, in: vault, &unit)
+        let before = renewals[device]
+        renewals.note(device, isRenewal: isRenewal, now: time)
+        unit.onRollback { [self] _, _, _, _ in renewals[device] = before }
+        return true
     }
 
     // MARK: Failed jobs

@@ -109,11 +109,9 @@ extension MessengerParticipants {
             reportUndecided(event, &unit)
             return .taken
         }
-        if judged != nil { report(.peer(event ?? .renewed(peer.name)), &unit) }
-        try own.begin(
-            with: introduction.bundle, of: envelope.sender,
-            expecting: introduction.deviceList.identity(of: envelope.sender), in: vault, &unit)
-        try answer(.ready(own.deviceList), to: envelope.sender, of: peer.name, now, &unit)
+        let isBegun = try own.meet(introduction, now, in: vault, &unit)
+        if judged != nil, let news = event ?? (isBegun ? .renewed(peer.name) : nil) { report(.peer(news), &unit) }
+        if isBegun { try answer(.ready(own.deviceList), to: envelope.sender, of: peer.name, now, &unit) }
         try sealWaiting(peer.name, now, &unit)
         return .taken
     }

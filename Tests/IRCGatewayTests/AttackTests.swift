@@ -404,6 +404,71 @@ import Vault
         }
     }
 
+    // MARK: Renewed sessions
+
+    /// Keys are exchanged and used in both directions, and a message of bob's is under way.
+    ///
+    /// - Returns: its line.
+    private func messageUnderWay() throws -> String {
+        exchangeKeys()
+        bob.send(people.bob, "PRIVMSG alice :one")
+        alice.send(people.alice, "PRIVMSG bob :two")
+        var held: [String] = []
+        alice.backend.relay = { line in
+            guard line.contains("PRIVMSG alice :?PAWL") else { return [line] }
+            held.append(line)
+            return []
+        }
+        bob.send(people.bob, "PRIVMSG alice :delayed")
+        alice.backend.relay = { [$0] }
+        #expect(held.count == 1)
+        return try #require(held.first)
+    }
+
+    /// The text of a line with an envelope, which is altered.
+    private func altered(_ line: String, _ place: Int) throws -> String {
+        let text = Array(String(try #require(line.split(separator: " :").last)).utf8)
+        guard case .whole(var bytes)? = Armour.parse(text[...]) else { throw EnvelopeError.malformed }
+        bytes[bytes.count - 1 - place] ^= 1
+        return String(decoding: try #require(Armour.split(bytes, id: 1, capacity: 400)?.first), as: UTF8.self)
+    }
+
+    /// Alice's sidecar sends its keys for each that it cannot open, and bob's begins a session with them.
+    @Test func forgedMessagesDoNotEndASession() throws {
+        let held = try messageUnderWay()
+        for number in 0..<12 {
+            alice.forge(people.alice, [":bob!bob@host.test PRIVMSG alice :" + (try altered(held, number))])
+            alice.advance(seconds: 6)
+            bob.advance(seconds: 6)
+        }
+        #expect(alice.environment.tally[.openNotAuthentic] == 12)
+        alice.forge(people.alice, [held])
+        #expect(people.alice.shown().last == "[e2e] delayed")
+        alice.send(people.alice, "PRIVMSG bob :three")
+        bob.send(people.bob, "PRIVMSG alice :four")
+        #expect(people.bob.shown().last == "[e2e] three" && people.alice.shown().last == "[e2e] four")
+    }
+
+    /// Anybody can have alice's keys sent to them, and pass them on as their own.
+    @Test func keysThatAUserPassesOnDoNotEndASession() throws {
+        let held = try messageUnderWay()
+        let mallory = alice.connect("mallory", direct: true)
+        for number in 0..<4 {
+            alice.send(mallory, "PRIVMSG alice :" + (try altered(held, number)))
+            let keys = mallory.read.filter { $0.hasPrefix(":alice!") && $0.contains("NOTICE mallory :?PAWL") }
+            #expect(keys.count > 2)
+            mallory.read = []
+            for line in keys { alice.send(mallory, "NOTICE bob :" + (line.split(separator: " :").last ?? "")) }
+            alice.advance(seconds: 1)
+            bob.advance(seconds: 1)
+        }
+        alice.send(people.alice, "PRIVMSG bob :three")
+        #expect(people.bob.shown().last == "[e2e] three")
+        alice.forge(people.alice, [held])
+        bob.send(people.bob, "PRIVMSG alice :four")
+        #expect(people.alice.shown().suffix(2) == ["[e2e] delayed", "[e2e] four"])
+    }
+
     // MARK: Commits that fail
 
     /// Whatever is not stored has not happened; the next try works.

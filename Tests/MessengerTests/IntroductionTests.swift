@@ -126,6 +126,67 @@ import Testing
         #expect(Self.dropped(pair.bob.receive(bytes, from: "mallory", hasKeys: true)) == .wrongSource)
     }
 
+    // MARK: Introductions that come again
+
+    /// The id of a device's session with another one.
+    private static func session(of device: World.Device, with other: World.Device) throws -> [UInt8] {
+        try #require(try device.machine.own.sessions(with: other.id, in: device.machine.vault)).sessions.id
+    }
+
+    /// The server forges messages, so that Alice's keys are sent again and again, while a message of hers is under way.
+    @Test func repeatedIntroductionsDoNotEndASession() throws {
+        let pair = try Pair()
+        try pair.meet()
+        pair.bob.send("one", to: "alice")
+        pair.alice.send("two", to: "bob")
+        pair.deliver()
+        pair.alice.send("delayed", to: "bob")
+        let attempt = try #require(pair.alice.nextCall())
+        guard case .send(let delayed, _, _, _) = attempt.call else { return fail("it is no message") }
+        pair.alice.end(attempt)
+        for _ in 0..<5 {
+            pair.bob.receive(try pair.introduction(of: pair.alice), from: "alice", hasKeys: true)
+            pair.deliver()
+            pair.bob.now.monotonic += 10_000_000_000
+        }
+        pair.bob.receive(delayed, from: "alice", hasKeys: true)
+        #expect(pair.bob.texts(with: "alice").contains("delayed"))
+        pair.bob.send("three", to: "alice")
+        pair.deliver()
+        #expect(pair.alice.texts(with: "bob").contains("three"))
+    }
+
+    @Test func thePauseBetweenTwoNewSessionsGrows() throws {
+        let pair = try Pair()
+        try pair.meet()
+        var last = try Self.session(of: pair.bob, with: pair.alice)
+        for (seconds, isNew) in [(0, true), (59, false), (2, true), (238, false), (3, true), (900, false)] {
+            pair.bob.now.monotonic += Int64(seconds) * 1_000_000_000
+            pair.bob.receive(try pair.introduction(of: pair.alice), from: "alice", hasKeys: true)
+            pair.deliver()
+            let session = try Self.session(of: pair.bob, with: pair.alice)
+            #expect((session != last) == isNew, "after \(seconds) seconds")
+            last = session
+        }
+        // After a day it begins anew.
+        pair.bob.now.monotonic += 86_400_000_000_000
+        pair.bob.receive(try pair.introduction(of: pair.alice), from: "alice", hasKeys: true)
+        pair.deliver()
+        #expect(try Self.session(of: pair.bob, with: pair.alice) != last)
+    }
+
+    /// The beginning of a session was lost: the same one is sent again.
+    @Test func anUnansweredBeginningIsSentAgain() throws {
+        let pair = try Pair()
+        pair.bob.receive(try pair.introduction(of: pair.alice), from: "alice", hasKeys: true)
+        let session = try Self.session(of: pair.bob, with: pair.alice)
+        for attempt in pair.bob.attempts { pair.bob.end(attempt) }
+        pair.bob.attempts = []
+        try pair.meet()
+        #expect(try Self.session(of: pair.bob, with: pair.alice) == session)
+        #expect(try Self.session(of: pair.alice, with: pair.bob) == session)
+    }
+
     @Test func otherKeysUnderAKnownNameWaitForThePerson() throws {
         let pair = try Pair()
         try pair.meet()

@@ -96,14 +96,13 @@ extension IRCParticipants {
         _ job: OpenJob, _ envelope: Envelope, _ own: OwnDevice, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Opened {
         let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
-        var (peer, event) = try own.judge(introduction.deviceList, by: envelope.sender, from: job.source, now)
+        let (judged, event) = try own.judge(introduction.deviceList, by: envelope.sender, from: job.source, now)
         // One of the person's own devices is known under a name as well.
-        let isOwn = peer == nil
-        if isOwn { peer = own.owner(of: envelope.sender).flatMap { own.peer($0) } }
+        let isOwn = judged == nil
+        var peer = judged ?? own.owner(of: envelope.sender).flatMap { own.peer($0) }
         if peer?.takes(introduction) == false { throw OpenError(reason: .copy) }
         var opened = Opened(
             body: .noText, sender: isOwn ? .own : peer?.name ?? .own, gap: 0, protection: .plaintext)
-        if event == nil, !isOwn { event = peer.map { .renewed($0.name) } }
         opened.event = event
         if let peer {
             own.put(peer, &unit)
@@ -113,9 +112,8 @@ extension IRCParticipants {
         if isOwn, event == .revoked { own.take(introduction.deviceList, &unit) }
         // A device that is no longer the person's begins nothing with the others.
         if isOwn, event == .revoked || own.deviceList.identity(of: own.id) == nil { return opened }
-        try own.begin(
-            with: introduction.bundle, of: envelope.sender,
-            expecting: introduction.deviceList.identity(of: envelope.sender), in: vault, &unit)
+        guard try own.meet(introduction, now, in: vault, &unit) else { return opened }
+        if event == nil, !isOwn { opened.event = peer.map { .renewed($0.name) } }
         opened.answer = .init(body: ControlMessage.ready(own.deviceList).body, device: envelope.sender)
         return opened
     }
