@@ -36,6 +36,35 @@ import Testing
         #expect(try world.store.load().devices.count == 2)
     }
 
+    /// On a server that compares names as ASCII, `al[ce` and `al{ce` are two people, and one of them is away.
+    @Test func aLoginBeforeTheRegistrationIsFoldedAsTheServerDoes() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        func login(_ nick: String, _ account: String) -> World.Client {
+            world.connect(
+                nick,
+                lines: [
+                    "CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN",
+                    "AUTHENTICATE \(SimulatedBackend.proof(account))", "CAP END",
+                ])
+        }
+        func account(_ nick: String) -> AccountID? { world.environment.roster.owner(ofFoldedNick: nick)?.account }
+        let bob = login("bob", "bob")
+        let alice = login("alice", "Al[ce")
+        world.send(bob, "PRIVMSG alice :one")
+        #expect(alice.texts == ["one"] && account("alice") == .services("al[ce"))
+        // The backend dies with a message for her, and she comes back late.
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :secret")
+        world.close(alice)
+        world.backend.dropStalled()
+        let mallory = login("mallory", "al{ce")
+        #expect(account("mallory") == .services("al{ce") && mallory.texts.isEmpty)
+        #expect(!bob.texts.contains("secret"), "it waits for its sender's own login")
+        let again = login("alice", "AL[CE")
+        #expect(account("alice") == .services("al[ce"))
+        #expect(bob.texts == ["secret"] && again.texts.isEmpty)
+    }
+
     @Test func twoConnectionsOfOneAccountShareItsDevice() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice", account: "alice")

@@ -76,6 +76,7 @@ extension IRCConnectionMachine {
             let foldsOtherwise = identity.absorb(line)
             rooms.supportChanged()
             if foldsOtherwise { caseMappingChanged(now) }
+            if let name = identity.takeUndecided() { loggedIn(name, now, out) }
         case 900: if let name = line.text(2) { loggedIn(name, now, out) }
         case 901: loggedOut(now, out)
         case 903: registration.ended(accepted: true)

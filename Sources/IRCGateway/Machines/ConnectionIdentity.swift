@@ -26,6 +26,10 @@ struct ConnectionIdentity {
     /// Earlier accounts of this connection, the oldest first. Envelopes for them may still arrive.
     private var previous: [AccountID] = []
     private var logouts = 0
+    /// Whether the server's welcome has ended, so that a case mapping that it has not named is that of the RFC.
+    private var isWelcomed = false
+    /// A login whose account depends on the server's case mapping, which is not known yet; nil if there is none.
+    private var undecided: String?
     /// What the server has announced in RPL_ISUPPORT, and its expected case mapping before that.
     private(set) var support = ServerSupport()
     /// The longest source of this connection in a line of the backend, in bytes.
@@ -84,7 +88,12 @@ struct ConnectionIdentity {
     /// - Returns: whether names are compared in another way from now on.
     mutating func absorb(_ line: IRCLine) -> Bool {
         let before = support.caseMapping
-        if line.key.numeric == 5 { support.absorb(line) } else { support.caseMapping = accountMapping }
+        if line.key.numeric == 5 {
+            support.absorb(line)
+        } else {
+            isWelcomed = true
+            support.caseMapping = accountMapping
+        }
         return support.caseMapping != before
     }
 
@@ -98,16 +107,35 @@ struct ConnectionIdentity {
 
     /// The backend has logged the connection in.
     ///
+    /// A login by SASL comes before the server names its case mapping. If the mappings disagree about the name, the account
+    /// would be that of another person on some servers, so that the login counts as soon as the mapping is known.
+    ///
     /// - Parameter isRegistered: whether messages can have been sent to the earlier account.
-    /// - Returns: nil if the account is the same.
+    /// - Returns: nil if the account is the same, or not known yet; see ``takeUndecided()``.
     mutating func loggedIn(_ name: String, isRegistered: Bool) -> AccountChange? {
-        change(to: .services(accountMapping.fold(name)), isRegistered)
+        undecided = nil
+        guard knowsMapping || CaseMapping.ascii.fold(name) == CaseMapping.rfc1459.fold(name) else {
+            undecided = name
+            return nil
+        }
+        return change(to: .services(accountMapping.fold(name)), isRegistered)
+    }
+
+    private var knowsMapping: Bool { support.namesCaseMapping || isWelcomed }
+
+    /// Removes and returns the name of a login that waited for the server's case mapping; nil if there is none, or the
+    /// mapping is still not known.
+    mutating func takeUndecided() -> String? {
+        guard knowsMapping else { return nil }
+        defer { undecided = nil }
+        return undecided
     }
 
     /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.
     ///
     /// - Returns: nil if the connection was not logged in.
     mutating func loggedOut(isRegistered: Bool) -> AccountChange? {
+        undecided = nil
         guard account.isVerified else { return nil }
         logouts += 1
         return change(to: .connection(id.value, logouts: logouts), isRegistered)

@@ -66,11 +66,38 @@ import Testing
         identity = ConnectionIdentity(id: Self.id, account: .connection(7), caseMapping: .ascii)
         identity.renamed(to: "Al[ce")
         _ = identity.loggedIn("Al[ce", isRegistered: false)
-        #expect(identity.foldedNick == "al[ce" && identity.account == .services("al{ce"))
-        let changes = try [
-            ":srv 005 al CHANTYPES=# :are supported", ":srv 376 al :End of MOTD", ":srv 422 al :No MOTD",
-        ].map { identity.absorb(try parsed($0)) }
-        #expect(changes == [false, true, false] && identity.foldedNick == "al{ce")
+        #expect(identity.foldedNick == "al[ce" && identity.account == .connection(7))
+        let first = identity.absorb(try parsed(":srv 005 al CHANTYPES=# :are supported"))
+        let early = identity.takeUndecided()
+        let changes = try [":srv 376 al :End of MOTD", ":srv 422 al :No MOTD"].map {
+            identity.absorb(try parsed($0))
+        }
+        #expect(!first && early == nil && changes == [true, false] && identity.foldedNick == "al{ce")
+        let (late, again) = (identity.takeUndecided(), identity.takeUndecided())
+        #expect(late == "Al[ce" && again == nil)
+        _ = identity.loggedIn("Al[ce", isRegistered: true)
+        #expect(identity.account == .services("al{ce"))
+    }
+
+    /// Two names that are one account on some servers are two on others.
+    @Test(arguments: ["ascii", "rfc1459"]) mutating func aLoginWaitsForTheMappingThatDecides(_ mapping: String) throws {
+        let change = identity.loggedIn("Al[ce", isRegistered: false)
+        #expect(change == nil && identity.account == .connection(7))
+        _ = identity.absorb(try parsed(":srv 005 al CASEMAPPING=\(mapping) :are supported"))
+        let name = try #require(identity.takeUndecided())
+        _ = identity.loggedIn(name, isRegistered: true)
+        #expect(identity.account == .services(mapping == "ascii" ? "al[ce" : "al{ce"))
+        // The next one is decided at once.
+        _ = identity.loggedIn("B[b", isRegistered: true)
+        #expect(identity.account == .services(mapping == "ascii" ? "b[b" : "b{b"))
+    }
+
+    @Test mutating func aLoginThatWaitsEndsWithALogout() throws {
+        _ = identity.loggedIn("Al[ce", isRegistered: false)
+        _ = identity.loggedOut(isRegistered: false)
+        _ = identity.absorb(try parsed(":srv 005 al CASEMAPPING=ascii :are supported"))
+        let name = identity.takeUndecided()
+        #expect(name == nil && identity.account == .connection(7))
     }
 
     @Test mutating func whatTheServerNamesStays() throws {
