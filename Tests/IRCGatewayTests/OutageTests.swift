@@ -232,6 +232,22 @@ import Testing
         #expect(!alice.machine.isAwaited(.room("#room"), world.now))
     }
 
+    /// The client would see itself in the room for ever, and its messages there would wait.
+    @Test(arguments: [true, false]) func aRoomThatIsNotAnsweredForIsLeftInTime(_ isIn: Bool) throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        world.send(alice, "JOIN #room")
+        world.backendDies()
+        world.backend.joinRefusal = isIn ? nil : 400
+        world.backend.namesRefusedRoom = false
+        world.backendReturns()
+        #expect(alice.machine.isMember(of: "#room"))
+        world.advance(seconds: 181)
+        #expect(alice.machine.isMember(of: "#room") == isIn)
+        #expect(alice.read.contains { $0.contains(" KICK #room alice ") } != isIn)
+        #expect(!alice.machine.isAwaited(.room("#room"), world.now))
+    }
+
     @Test func aBackendThatDiesAgainAndAgain() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let people = ["p0", "p1", "p2"].map { login(world, $0) }

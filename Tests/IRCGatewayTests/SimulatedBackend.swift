@@ -36,6 +36,8 @@ final class SimulatedBackend {
     var refusesLogins = false
     /// The numeric with which it refuses every JOIN.
     var joinRefusal: Int?
+    /// Whether the refusal of a JOIN has the name of the room.
+    var namesRefusedRoom = true
     /// Answers nothing while set.
     var isStalled = false
     private var stalled: [(Int, String)] = []
@@ -170,7 +172,8 @@ final class SimulatedBackend {
 
     func join(_ id: Int, _ room: String) {
         if let joinRefusal {
-            return send(id, ":srv \(joinRefusal) \(people[id]?.nick ?? "*") \(room) :Cannot join channel")
+            let name = namesRefusedRoom ? " \(room)" : ""
+            return send(id, ":srv \(joinRefusal) \(people[id]?.nick ?? "*")\(name) :Cannot join channel")
         }
         guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
         for member in rooms[room.lowercased(), default: []].sorted() {

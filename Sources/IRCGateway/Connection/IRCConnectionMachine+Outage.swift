@@ -245,10 +245,21 @@ extension IRCConnectionMachine {
         case .unrelated: return false
         case .hidden: return true
         case .refused(let room):
-            environment.rooms.remove(id, as: foldedNick, from: room)
-            let name = line.text(1) ?? room
-            deliver(":\(capabilities.serverName) KICK \(name) \(nick ?? "*") :The server did not let you in again", out)
+            notLetIn(line.text(1) ?? room, room, out)
             return false
         }
+    }
+
+    /// Ends the rooms that the backend has not let the client into again in time.
+    func giveUpRooms(_ now: Timestamp, _ out: MachineOutput) {
+        for room in rooms.expire(now: now.monotonic) { notLetIn(room, room, out) }
+    }
+
+    /// - Parameters:
+    ///   - name: as it is shown to the client.
+    ///   - room: folded.
+    private func notLetIn(_ name: String, _ room: String, _ out: MachineOutput) {
+        environment.rooms.remove(id, as: foldedNick, from: room)
+        deliver(":\(capabilities.serverName) KICK \(name) \(nick ?? "*") :The server did not let you in again", out)
     }
 }

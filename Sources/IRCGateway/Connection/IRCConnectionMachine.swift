@@ -226,6 +226,7 @@ package final class IRCConnectionMachine {
         out.jobs += inbound.dueRetries(now: now.monotonic).map { .open($0) }
         expireProbes(now, out)
         releaseHeld(now, out)
+        giveUpRooms(now, out)
         if case .sidecar(let sidecar) = role {
             giveUpKeys(sidecar, now, out)
             giveUpQuestions(sidecar, now, out)
@@ -398,6 +399,7 @@ package final class IRCConnectionMachine {
         if let deadline = inbound.retryAt { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
+        if let deadline = rooms.deadline { out.wake(at: deadline) }
         if case .sidecar(let sidecar) = role {
             if let deadline = sidecar.front.nextDeadline { out.wake(at: deadline) }
             if let deadline = sidecar.exchange.deadline { out.wake(at: deadline) }

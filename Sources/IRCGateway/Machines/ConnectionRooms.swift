@@ -96,6 +96,12 @@ struct ConnectionRooms {
     /// A room cannot be joined again.
     mutating func cannotRestore(_ room: String) { restoration.remove(room) }
 
+    /// When the rooms are given up that the backend has not answered for; nil if there are none.
+    var deadline: Int64? { restoration.deadline }
+
+    /// Removes and returns the rooms that the backend has not let the client into again in time.
+    mutating func expire(now: Int64) -> [String] { restoration.expire(now: now) }
+
     /// Whether members of rooms may not be back yet.
     func awaitsMembers(now: Int64) -> Bool { restoration.awaitsMembers(now: now) }
 

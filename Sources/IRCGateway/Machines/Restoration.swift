@@ -20,6 +20,9 @@ struct Restoration {
     /// Ours: how long a message to a room waits for members who are not back yet, in nanoseconds. Longer than the
     /// longest pause between two attempts to connect.
     private static let roomPatience: Int64 = 35_000_000_000
+    /// Ours: how long a server may take to let the client into its rooms again, in nanoseconds. Some servers delay many JOINs,
+    /// and some refuse one in words that do not name the room.
+    static let joinPatience: Int64 = 180_000_000_000
 
     /// Verbs that were repeated and are not answered yet.
     private var verbs: Set<VerbKey> = []
@@ -42,6 +45,18 @@ struct Restoration {
 
     /// Whether members of rooms may not be back yet.
     func awaitsMembers(now: Int64) -> Bool { endedAt.map { now < $0 + Self.roomPatience } ?? false }
+
+    /// When the rooms are given up that the backend has not answered for; nil if there are none.
+    var deadline: Int64? { rooms.isEmpty ? nil : endedAt.map { $0 + Self.joinPatience } }
+
+    /// Time has passed.
+    ///
+    /// - Returns: the rooms that the backend has not let the client into, sorted.
+    mutating func expire(now: Int64) -> [String] {
+        guard let deadline, deadline <= now else { return [] }
+        defer { (rooms, entered) = ([], []) }
+        return rooms.subtracting(entered).sorted().map(\.text)
+    }
 
     /// The client has left a room, or it cannot be joined again.
     mutating func remove(_ room: String) {

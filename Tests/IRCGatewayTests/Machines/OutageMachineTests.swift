@@ -160,6 +160,15 @@ import Testing
         #expect(restoration.rooms == ["#full"])
     }
 
+    @Test mutating func roomsAreGivenUpInTime() throws {
+        let end = 1_000 + Restoration.joinPatience
+        #expect(restoration.deadline == end)
+        #expect(try answer(":alice!a@h JOIN #room", isOwn: true) == .hidden)
+        let (early, late) = (restoration.expire(now: end - 1), restoration.expire(now: end))
+        #expect(early == [] && late == ["#full"], "the client is in the other one")
+        #expect(restoration.rooms.isEmpty && restoration.deadline == nil)
+    }
+
     @Test func membersAreAwaitedForAWhile() {
         #expect(restoration.awaitsMembers(now: 1_000) && restoration.awaitsMembers(now: 30_000_000_000))
         #expect(!restoration.awaitsMembers(now: 36_000_001_000))
