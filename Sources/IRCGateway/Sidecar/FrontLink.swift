@@ -7,6 +7,7 @@
 import DeviceDirectory
 import Envelope
 import IRCCodec
+import Protection
 import RequestQueue
 
 /// The state of a sidecar's connection with the gateway in front.
@@ -162,6 +163,22 @@ struct FrontLink {
         let others = (asked[question.nick] ?? 1) - 1
         asked[question.nick] = others > 0 ? others : nil
         return question
+    }
+
+    /// Ours: bytes of the name of an account. Servers allow some thirty.
+    private static let nameLimit = 200
+
+    /// The account that a directory names; nil if it gives no information beyond the nick.
+    ///
+    /// On IRC the name of a connection without a login begins with `~`. The gateway is not trusted: a name in another case
+    /// would be another person's, and one that is no name would be stored.
+    static func account(_ name: String, _ mapping: CaseMapping) -> AccountID? {
+        let bytes = name.utf8
+        guard let first = bytes.first, first != UInt8(ascii: "~"), bytes.count <= nameLimit,
+            bytes.allSatisfy({ $0 > 0x20 && $0 != 0x7F && $0 != UInt8(ascii: ",") }),
+            !name.unicodeScalars.contains("\u{FFFD}")
+        else { return nil }
+        return .services(mapping.fold(name))
     }
 
     /// Caches that a person has no keys.

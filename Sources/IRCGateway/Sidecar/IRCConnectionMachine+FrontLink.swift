@@ -129,12 +129,11 @@ extension IRCConnectionMachine {
             sidecar.front.noteWithout(question.nick, now: now.monotonic)
             return sendPlain(question, now, out)
         }
-        // On IRC the name of a connection without a login begins with `~`. It gives no information beyond the nick.
-        let known: AccountID = account.utf8.first == UInt8(ascii: "~") ? AccountID(text: account) : .services(account)
-        sidecar.people.note(question.nick, account: known)
+        let known = FrontLink.account(account, support.caseMapping)
+        if let known { sidecar.people.note(question.nick, account: known) }
         let job = FoundJob(
             connection: id, ticket: sidecar.front.startSessions(for: question),
-            names: (known.isVerified ? [known] : []) + [.nick(question.nick)], nick: question.nick,
+            names: (known.map { [$0] } ?? []) + [.nick(question.nick)], nick: question.nick,
             deviceList: deviceList, devices: devices)
         out.jobs.append(.sidecar(.found(job)))
     }

@@ -1,6 +1,7 @@
 import DeviceDirectory
 import Envelope
 import IRCCodec
+import Protection
 import RequestQueue
 import Testing
 
@@ -43,6 +44,17 @@ import Testing
         link.expectAcceptance(now: 0)
         if isRefused { link.refused() } else { _ = link.expire(now: FrontLink.patience) }
         #expect(!link.isAwaited(now: 1) && !link.isReady && link.nextDeadline == nil)
+    }
+
+    /// The gateway is not trusted: its names are those that the server compares, or none.
+    @Test func aNameOfAnAccountIsFoldedAndChecked() {
+        #expect(FrontLink.account("Bob", .ascii) == .services("bob"))
+        #expect(FrontLink.account("B[b", .ascii) == .services("b[b"))
+        #expect(FrontLink.account("B[b", .rfc1459) == .services("b{b"))
+        let long = String(repeating: "x", count: 201)
+        for name in ["", "~1f", "own device", "a,b", "a\r\nb", "a\u{0}", "\u{FFFD}", long] {
+            #expect(FrontLink.account(name, .ascii) == nil)
+        }
     }
 
     @Test mutating func nothingIsAskedBeforeTheGatewayIsReady() {
