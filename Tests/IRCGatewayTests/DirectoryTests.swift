@@ -127,6 +127,29 @@ import Vault
         #expect(!phone.read.contains { $0.contains("?PAWL") })
     }
 
+    /// The operator, or another device of the account, has removed a device whose connection stays.
+    @Test func aRemovedDeviceIsWithdrawnFromItsConnection() throws {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        #expect(front.environment.roster.owner(ofFoldedNick: "alice")?.device != nil)
+        front.pendingJobs.append(
+            .directory(
+                DirectoryJob(
+                    connection: ConnectionID(0), id: 0, account: .services("alice"),
+                    request: .remove(.services("alice"), nil))))
+        front.settle()
+        bob.send(second, "PRIVMSG alice :secret two")
+        #expect(!first.read.contains { $0.contains("secret two") })
+        #expect(first.wasNotified(Notices.frontRefused("this device was removed from your account")))
+        #expect(front.environment.roster.owner(ofFoldedNick: "alice")?.device == nil)
+        for text in ["short", String(repeating: "long ", count: 80)] {
+            alice.send(first, "PRIVMSG bob :secret \(text)")
+            #expect(first.read.last?.contains(Notices.notOwnDevice) == true)
+        }
+        #expect(texts(second) == ["[e2e] secret one"])
+    }
+
     /// The backend delivers to who is registered, and a proof has to be committed first.
     @Test func envelopesPassBeforeTheDeviceIsProven() {
         let first = alice.connect("alice", account: "alice")

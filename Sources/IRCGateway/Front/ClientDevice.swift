@@ -27,6 +27,8 @@ final class ClientDevice {
 
     private let directory: DirectoryCache
     private var proof = Proof.none
+    /// The device that the connection had proven, if it was removed from the directory since.
+    private(set) var removed: DeviceID?
     private var frames = ControlFrames()
     private var questions = 0
     private var questionsSince: Int64 = 0
@@ -60,6 +62,7 @@ final class ClientDevice {
         frames = ControlFrames()
         (questions, questionsSince) = (0, 0)
         fragments = [:]
+        removed = nil
         protected = []
         notified = []
     }
@@ -67,6 +70,16 @@ final class ClientDevice {
     /// The device has to be proven again.
     func withdraw() {
         if case .proven(_, let nonce) = proof { proof = .challenged(nonce: nonce) }
+    }
+
+    /// Withdraws the device if it was removed from the directory: by the operator, or by another device of the account.
+    ///
+    /// - Returns: whether it was.
+    func withdrawIfRemoved(of account: AccountID) -> Bool {
+        guard let id, !directory.publishes(id, by: account) else { return false }
+        withdraw()
+        removed = id
+        return true
     }
 
     /// The client has been challenged.
@@ -85,6 +98,7 @@ final class ClientDevice {
         case .none: return false
         case .challenged(let nonce), .proven(_, let nonce):
             proof = .proven(device, nonce: nonce)
+            removed = nil
             return true
         }
     }

@@ -39,6 +39,7 @@ extension IRCConnectionMachine {
         _ message: DirectoryMessage, _ number: UInt32, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput
     ) {
         guard isRegistered else { return sendFrame(.refused("register first"), id: number, out) }
+        withdrawRemoved(device, now, out)
         guard device.mayAsk(now: now.monotonic) else {
             return sendFrame(.refused("too many requests in a minute"), id: number, out)
         }
@@ -102,6 +103,13 @@ extension IRCConnectionMachine {
         sendFrame(.done(oneTime: oneTime), id: number, out)
     }
 
+    /// Withdraws the device of the client if the directory no longer has it.
+    private func withdrawRemoved(_ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput) {
+        guard device.withdrawIfRemoved(of: account) else { return }
+        updateRoster(now)
+        sendFrame(.refused("this device was removed from your account"), id: ControlFrames.unasked, out)
+    }
+
     private func sendFrame(_ message: DirectoryMessage, id number: UInt32, _ out: MachineOutput) {
         for line in ControlFrames.lines(message.bytes, id: number) {
             deliver(":\(capabilities.serverName) \(line)", out)
@@ -116,7 +124,9 @@ extension IRCConnectionMachine {
     func passesEnvelope(
         _ line: IRCLine, _ raw: ByteBuffer, _ device: ClientDevice, _ now: Timestamp, _ out: MachineOutput
     ) -> Bool {
-        guard let own = device.id, line.key.isText, let target = line.text(0), let span = line.parameter(1)
+        withdrawRemoved(device, now, out)
+        guard let own = device.id ?? device.removed, line.key.isText, let target = line.text(0),
+            let span = line.parameter(1)
         else { return false }
         var header: [UInt8]?
         switch Armour.parse(Array(line.slice(span).readableBytesView)[...]) {
@@ -131,13 +141,18 @@ extension IRCConnectionMachine {
                 reply(531, [target], Notices.otherDevice, label: line.tag("label"), out)
                 return true
             }
+            guard device.id != nil else {
+                reply(531, [target], Notices.notOwnDevice, label: line.tag("label"), out)
+                return true
+            }
             if kind != .introduction {
                 // Devices send control messages as NOTICE; these are not counted as messages.
                 if line.key == .privmsg { environment.tally.add(.sentDevice) }
                 protect(target, device, now, out)
             }
         }
-        forward(raw, now, out)
+        // The first line of an envelope of a removed device was refused.
+        if device.id != nil { forward(raw, now, out) }
         return true
     }
 
@@ -159,7 +174,7 @@ extension IRCConnectionMachine {
     /// messages reach it; they pass unchanged, because nobody would send them again.
     var clientReadsEnvelopes: Bool {
         switch role {
-        case .front(let device): device.id != nil || capabilities.clientAsked
+        case .front(let device): device.id != nil || device.removed == nil && capabilities.clientAsked
         case .sidecar: false
         }
     }
@@ -171,6 +186,7 @@ extension IRCConnectionMachine {
         _ envelope: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Timestamp, _ out: MachineOutput
     ) -> Bool {
         guard case .front(let device) = role else { return false }
+        withdrawRemoved(device, now, out)
         let source = line.folded(line.sourceNick, support.caseMapping)
         guard
             device.isFromDevice(
