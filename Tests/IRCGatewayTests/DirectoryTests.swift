@@ -169,6 +169,15 @@ import Vault
         #expect(texts(again) == ["[e2e] secret three", "[e2e] \(long)"])
     }
 
+    /// A login after the registration brings a second challenge, while the proof for the first one is being stored.
+    @Test func aProofForAnEarlierChallengeIsNotSent() throws {
+        let (_, second) = try unproven()
+        bob.isStoreSlow = false
+        bob.settle()
+        #expect(front.environment.roster.owner(ofFoldedNick: "bob")?.device != nil)
+        #expect(!second.read.contains { $0.contains("refused a request") })
+    }
+
     /// The gateway in front was away. Its challenge comes while it still welcomes the sidecar.
     @Test func aChallengeInTheWelcomeIsAnswered() throws {
         let world = try World(.opportunistic, offers: ["pawl/e2ee"], seed: 9, sidecar: true)

@@ -108,6 +108,14 @@ struct FrontLink {
         return true
     }
 
+    /// Whether a message for the directory is of use: a proof holds for the last challenge of this connection.
+    func isCurrent(_ message: DirectoryMessage) -> Bool {
+        guard case .publish(let deviceList, let device, let signature) = message else { return true }
+        return challenge.map {
+            DirectoryMessage.isProof(signature, nonce: $0.nonce, account: $0.account, deviceList, device)
+        } ?? false
+    }
+
     /// Whether keys may be generated now; if so, counts it.
     mutating func mayMakeKeys(now: Int64) -> Bool { keys.allows(at: now) }
 

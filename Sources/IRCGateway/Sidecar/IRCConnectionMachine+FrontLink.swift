@@ -83,8 +83,9 @@ extension IRCConnectionMachine {
             .sidecar(.publish(connection: id, nonce: challenge.nonce, account: challenge.account)))
     }
 
-    /// Sends a message to the directory.
+    /// Sends a message to the directory. A proof for an earlier challenge is dropped: it holds no more.
     func ask(_ message: DirectoryMessage, _ sidecar: SidecarConnection, _ out: MachineOutput) {
+        guard sidecar.front.isCurrent(message) else { return }
         for line in sidecar.front.lines(of: message) { out.upstream.writeString(line + "\r\n") }
     }
 
