@@ -169,6 +169,38 @@ import Vault
         #expect(texts(again) == ["[e2e] secret three", "[e2e] \(long)"])
     }
 
+    /// Bob has connected again. The backend delivers to him, and his sidecar is still storing the proof.
+    private func unproven() throws -> (alice: World.Client, bob: World.Client) {
+        let first = alice.connect("alice", account: "alice")
+        let before = bob.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :one")
+        bob.close(before)
+        bob.isStoreSlow = true
+        let second = bob.connect("bob", account: "bob")
+        let connection = try #require(second.front)
+        #expect(front.environment.roster.owner(ofFoldedNick: "bob")?.connection == connection.machine.id)
+        #expect(front.environment.roster.owner(ofFoldedNick: "bob")?.device == nil)
+        return (first, second)
+    }
+
+    /// The proof comes between two lines of an envelope.
+    @Test func anEnvelopeInPartsPassesAroundTheProof() throws {
+        let (first, second) = try unproven()
+        var parts: [String] = []
+        front.backend.relay = { line in
+            parts.append(line)
+            return []
+        }
+        alice.send(first, "PRIVMSG bob :" + String(repeating: "long ", count: 80))
+        front.backend.relay = { [$0] }
+        #expect(parts.count > 1)
+        front.forge(second, [parts[0]])
+        bob.isStoreSlow = false
+        bob.settle()
+        front.forge(second, Array(parts[1...]))
+        #expect(texts(second).map { $0.hasPrefix("[e2e] long long") } == [true])
+    }
+
     /// A login after the registration brings a second challenge, while the proof for the first one is being stored.
     @Test func aProofForAnEarlierChallengeIsNotSent() throws {
         let (_, second) = try unproven()
