@@ -210,6 +210,17 @@ import Vault
         #expect(!second.read.contains { $0.contains("refused a request") })
     }
 
+    /// An attacker who ends the connection could take the gateway away.
+    @Test func aGatewayThatIsMissingAfterAnOutageIsReported() throws {
+        let world = try World(.opportunistic, seed: 9, sidecar: true)
+        let client = world.connect("alice")
+        world.environment.peers?.hasHadFront = true
+        #expect(!client.wasNotified(Notices.frontMissing))
+        world.backendDies()
+        world.backendReturns()
+        #expect(client.wasNotified(Notices.frontMissing))
+    }
+
     /// The gateway in front was away. Its challenge comes while it still welcomes the sidecar.
     @Test func aChallengeInTheWelcomeIsAnswered() throws {
         let world = try World(.opportunistic, offers: ["pawl/e2ee"], seed: 9, sidecar: true)

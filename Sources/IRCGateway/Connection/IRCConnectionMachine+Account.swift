@@ -58,9 +58,7 @@ extension IRCConnectionMachine {
         awaitFront(now, out)
         updateRoster(now)
         guard policy.takesPart else { return }
-        if case .sidecar(let sidecar) = role, sidecar.peers.hasHadFront, !capabilities.has(PawlCapability.name) {
-            notify(Notices.frontMissing, out)
-        }
+        notifyOfMissingFront(out)
         recordEvidence(now, out, registrations: 1)
         recover(out)
         greetOwnDevices(now, out)

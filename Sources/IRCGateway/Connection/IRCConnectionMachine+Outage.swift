@@ -201,6 +201,7 @@ extension IRCConnectionMachine {
         if let ticket = ended.ticket { askForWaiting(at: ticket, out) }
         awaitFront(now, out)
         notify(Notices.backendBack, out)
+        notifyOfMissingFront(out)
         pump(now, out)
         scheduleWake(now, out)
     }

@@ -24,6 +24,13 @@ extension IRCConnectionMachine {
         scheduleWake(now, out)
     }
 
+    /// Notifies the person that a gateway which was in front is not there, after a registration or an outage.
+    func notifyOfMissingFront(_ out: MachineOutput) {
+        guard case .sidecar(let sidecar) = role, sidecar.peers.hasHadFront, !capabilities.has(PawlCapability.name)
+        else { return }
+        notify(Notices.frontMissing, out)
+    }
+
     /// Whether lines to the backend wait for the gateway in front.
     func isFrontAwaited(_ now: Timestamp) -> Bool {
         switch role {
