@@ -385,6 +385,9 @@ package final class OwnDevice {
         let opened = try decrypt(envelope, associated, room)
         advanced = (envelope.sender, room)
         changes.append(try state.roomKeys.row(from: envelope.sender, in: room, random: &random))
+        if opened.skipped > 0 {
+            changes += try state.roomKeys.boundSkipped(of: envelope.sender, besides: room, random: &random)
+        }
         return opened
     }
 

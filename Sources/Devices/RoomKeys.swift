@@ -50,7 +50,7 @@ package struct RoomKeys {
     private var received: [ExactText: [Received]] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)`` if a row cannot be unsealed.
-    init(sealer: StorageSealer, rows: [RecordRow]) throws(StoreError) {
+    package init(sealer: StorageSealer, rows: [RecordRow]) throws(StoreError) {
         self.sealer = sealer
         for row in rows {
             do {
@@ -194,6 +194,41 @@ package struct RoomKeys {
     /// Ours: rooms in which keys of one sender are kept; keys for more rooms are rejected.
     private static let roomsOfSender = 200
 
+    /// Ours: keys of missing messages that are kept for one sender over all rooms, some 40 bytes each. A sender can claim in
+    /// each room that thousands are missing.
+    package static let skippedOfSender = 10_000
+
+    /// Drops keys of a sender with most missing messages, until no more than the limit are kept. Those of one room's newest key
+    /// stay. A dropped key is asked for again when a message under it comes.
+    ///
+    /// - Returns: the changed rows.
+    package mutating func boundSkipped(
+        of sender: DeviceID, besides room: String, random: inout some RandomSource
+    ) throws -> [StoreChange] {
+        let prefix = Self.name(sender, "")
+        let names = received.keys.filter { $0.text.hasPrefix(prefix) }
+        var keys: [(name: ExactText, key: Received)] = names.flatMap { name in
+            (received[name] ?? []).map { (name, $0) }
+        }
+        var count = keys.reduce(0) { $0 + $1.key.receiver.skippedCount }
+        guard count > Self.skippedOfSender else { return [] }
+        let newest = received[Self.name(sender, room)]?.first
+        keys = keys.filter { $0.key !== newest }.sorted {
+            ($0.key.receiver.skippedCount, $1.name) > ($1.key.receiver.skippedCount, $0.name)
+        }
+        var changed: Set<ExactText> = []
+        for (name, key) in keys where count > Self.skippedOfSender {
+            count -= key.receiver.skippedCount
+            received[name]?.removeAll { $0 === key }
+            changed.insert(name)
+        }
+        return try changed.sorted().map { name in
+            guard received[name]?.isEmpty == true else { return try row(ofReceived: name.text, &random) }
+            received[name] = nil
+            return .removeRecord(.senderKey, name: name.text)
+        }
+    }
+
     /// Stores a received key; returns whether it was stored. A known key is not stored again: an older state of it
     /// would open messages twice.
     package mutating func take(_ distribution: SenderKeyDistribution, from sender: DeviceID, in room: String) -> Bool {
@@ -219,7 +254,10 @@ package struct RoomKeys {
     }
 
     package func row(from sender: DeviceID, in room: String, random: inout some RandomSource) throws -> StoreChange {
-        let name = Self.name(sender, room)
+        try row(ofReceived: Self.name(sender, room), &random)
+    }
+
+    private func row(ofReceived name: String, _ random: inout some RandomSource) throws -> StoreChange {
         var (bytes, state): ([UInt8], [UInt8]) = ([], [])
         let keys = received[name] ?? []
         // Each has the low 16 bits of its length before it; see `readReceived`.
