@@ -238,6 +238,20 @@ import Testing
         couple.close()
     }
 
+    /// A person makes a chat relay-only while they are asked whether the other one may connect.
+    @Test func theModeIsAskedAfterTheConsent() async throws {
+        let (direct, relay) = (spoof("_direct", disclosesAddress: true), spoof("_relay"))
+        let couple = try await Couple([spoof("_direct", disclosesAddress: true), spoof("_relay")], [direct, relay])
+        couple.bob.handler.change { $0.isHoldingRequests = true }
+        let call = Task { try await couple.alice.chat("bob").buildP2PConnections() }
+        try await eventuallyAsync("bob is asked") { couple.bob.handler.events.requests.count == 1 }
+        couple.bob.handler.change { ($0.mode, $0.isHoldingRequests) = (.relayOnly, false) }
+        #expect(try await call.value.clients.map(\.transportLayerIdentifier) == ["_relay"])
+        #expect(direct.calls == (0, 0) && relay.calls == (0, 1))
+        #expect(couple.bob.handler.events.requests.map(\.disclosesAddress) == [true, false])
+        couple.close()
+    }
+
     // MARK: Limits
 
     @Test func tooManyConnectionsAreRefused() async throws {

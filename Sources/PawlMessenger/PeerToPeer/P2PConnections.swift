@@ -37,7 +37,7 @@ public protocol P2PEventHandler: Sendable {
     func shouldAcceptP2PConnection(_ request: P2PRequest) async -> Bool
     /// Which transports a chat may use, in both directions. The stricter of it and ``P2PSettings/mode`` counts.
     ///
-    /// Asked at each attempt. By default `.direct`.
+    /// Asked at each attempt, before and after ``shouldAcceptP2PConnection(_:)``. By default `.direct`.
     func p2pMode(with username: Username) async -> P2PSettings.Mode
     /// A connection was opened, by either side.
     func onP2PClientOpen(_ client: P2PClient, messenger: CypherMessenger) async
@@ -564,12 +564,14 @@ final class P2PConnections: Sendable {
         _ = attempt.add(packet)
         attempt.run { [weak self, isWanted] in
             guard let self else { return }
-            let isAllowed = await self.isAllowed(attempt.factory, with: address.username)
+            var isAllowed = await self.isAllowed(attempt.factory, with: address.username)
             guard await self.isAccepted(attempt, isWanted: isWanted, isAllowed: isAllowed), !Task.isCancelled else {
                 // No answer: a stranger does not learn whether this device is online.
                 return self.ignore(attempt)
             }
-            guard isAllowed else {
+            // The person may have changed the mode while they were asked.
+            if isAllowed { isAllowed = await self.isAllowed(attempt.factory, with: address.username) }
+            guard isAllowed, !Task.isCancelled else {
                 try? await self.send(.refused, attempt)
                 return self.fail(attempt, .refused)
             }
