@@ -149,16 +149,22 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelOption(.autoRead, value: false)
             .connect(to: try SocketAddress(ipAddress: place.host, port: place.port)).get()
-        return try await socket.eventLoop.submit {
-            guard client.use(socket) else {
-                socket.close(promise: nil)
-                return false
-            }
-            try socket.pipeline.syncOperations.addHandler(TCPPacketHandler(client, token: nil))
-            socket.writeAndFlush(ByteBuffer(bytes: PacketReader.head(of: token) + token), promise: nil)
-            _ = socket.setOption(.autoRead, value: true)
-            return true
-        }.get()
+        return try await socket.eventLoop.submit { try use(socket, by: client, token) }.get()
+    }
+
+    /// Uses a new socket, on its thread.
+    ///
+    /// - Returns: false if the client uses another one, or if the other side has reset this one already: nothing would report
+    ///   its end, and another address may still answer.
+    func use(_ socket: any Channel, by client: IPv6TCPP2PTransportClient, _ token: [UInt8]) throws -> Bool {
+        guard socket.isActive, client.use(socket) else {
+            socket.close(promise: nil)
+            return false
+        }
+        try socket.pipeline.syncOperations.addHandler(TCPPacketHandler(client, token: nil))
+        socket.writeAndFlush(ByteBuffer(bytes: PacketReader.head(of: token) + token), promise: nil)
+        _ = socket.setOption(.autoRead, value: true)
+        return true
     }
 
     /// Addresses of other devices. A peer must not make this device connect to services of its own, or to well-known
