@@ -22,6 +22,29 @@ import Vault
         #expect(world.journal.count == 5 * 19)
     }
 
+    /// The backend alters a message: all members are notified, and the vault tries once.
+    @Test func whatCannotBeOpenedIsTriedOnce() throws {
+        let world = try World(.hosted)
+        let members = world.people(20, accounts: true)
+        world.send(members[0], "PRIVMSG #room :one")
+        let before = world.opens
+        world.backend.relay = { line in
+            let text = Array(String(line.split(separator: " :").last ?? "").utf8)
+            guard case .whole(var bytes)? = Armour.parse(text[...]) else { return [line] }
+            bytes[bytes.count - 1] ^= 1
+            let body = Armour.split(bytes, id: 1, capacity: 400)?.first ?? []
+            return [String(line.dropLast(text.count)) + String(decoding: body, as: UTF8.self)]
+        }
+        world.send(members[0], "PRIVMSG #room :two")
+        #expect(world.opens == before + 1)
+        world.backend.relay = { [$0] }
+        world.send(members[0], "PRIVMSG #room :three")
+        for member in members.dropFirst() {
+            #expect(member.texts == ["one", "three"])
+            #expect(member.wasNotified(Notices.failure(.notAuthentic, from: "p0")))
+        }
+    }
+
     /// The vault numbers what it opens, and after a crash shows it in that order: so nobody asks it for a message while
     /// somebody else's question for an earlier one may still be on its way to it.
     @Test(arguments: [1, 300]) func nothingIsOpenedBeforeWhatCameBefore(_ length: Int) throws {

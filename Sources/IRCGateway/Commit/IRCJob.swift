@@ -295,6 +295,8 @@ package enum IRCReply: DirectoryReply {
     case openFailed(ticket: UInt64, OpenFailure)
     /// The message that another connection had opened; nil if this connection has to submit its own job.
     case copied(ticket: UInt64, OpenedMessage?)
+    /// The message that another connection had submitted cannot be opened by any.
+    case copyFailed(ticket: UInt64, OpenFailure)
     /// Requests to send again, and opened lines that may not have been shown; often none.
     indirect case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has acknowledged a message, and the recipient's device has not opened it in time.

@@ -259,7 +259,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             var replies = [
                 AddressedReply(connection: job.connection, reply: IRCReply.openFailed(ticket: job.ticket, .store))
             ]
-            if let line = job.line { answer(line, nil, &replies, now) }
+            if let line = job.line { answer(line, nil, nil, &replies, now) }
             return replies
         case .act(let act):
             act.answer(.refused(.otherOwner))

@@ -151,27 +151,35 @@ extension IRCParticipants {
             case .front(let directory): outcome(of: job, directory, now, &unit)
             case .sidecar(let own): openOnDevice(job, own, now, &unit)
             }
+        var failure: OpenFailure?
         switch outcome {
         case .success(let opened): unit.reply = (job.connection, .opened(ticket: job.ticket, opened))
         case .failure(let error):
+            if error.reason.isOfMessage { failure = error.reason }
             unit.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
             trace(error.reason, job.envelope, now)
         }
         guard let line = job.line else { return }
         let message = openedMessage
-        unit.onCommit { state, replies, now in state.answer(line, message, &replies, now) }
+        unit.onCommit { [failure] state, replies, now in state.answer(line, message, failure, &replies, now) }
         unit.onRollback { state, cause, replies, now in
-            if cause != .ahead { state.answer(line, nil, &replies, now) }
+            if cause != .ahead { state.answer(line, nil, nil, &replies, now) }
         }
     }
 
     /// Answers the connections that wait for the same line.
+    ///
+    /// - Parameter failure: why no connection can open it; nil if each has to try for itself.
     func answer(
-        _ line: OpenedMessages.Line, _ message: OpenedMessage?, _ replies: inout Replies, _ now: Timestamp
+        _ line: OpenedMessages.Line, _ message: OpenedMessage?, _ failure: OpenFailure?,
+        _ replies: inout Replies, _ now: Timestamp
     ) {
         for waiter in openedMessages.finish(line, message, now: now.monotonic) {
-            replies.append(
-                AddressedReply(connection: waiter.connection, reply: .copied(ticket: waiter.ticket, message)))
+            let reply: IRCReply =
+                if let failure { .copyFailed(ticket: waiter.ticket, failure) } else {
+                    .copied(ticket: waiter.ticket, message)
+                }
+            replies.append(AddressedReply(connection: waiter.connection, reply: reply))
         }
     }
 
@@ -379,6 +387,16 @@ extension IRCParticipants {
 }
 
 extension OpenFailure {
+    /// Whether the message itself is the reason, so that it is the same for every reader.
+    fileprivate var isOfMessage: Bool {
+        switch self {
+        case .notAuthentic, .malformed, .tooFarAhead, .olderVersion, .newerVersion: true
+        case .copy, .unknownSender, .tooManyPeers, .ownListForked, .wrongSource, .keyMissing, .beforeJoining,
+            .notInRoom, .store, .notCommitted, .notRecipient, .forgotten:
+            false
+        }
+    }
+
     /// Whether the store can be asked again.
     init(_ error: StoreError) {
         switch error {

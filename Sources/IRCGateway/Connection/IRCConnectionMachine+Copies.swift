@@ -2,6 +2,7 @@
 // the others get the opened message here.
 
 import DequeModule
+import Devices
 import Envelope
 package import IRCCodec
 package import NIOCore
@@ -93,6 +94,15 @@ extension IRCConnectionMachine {
                 inbound.resolve(ticket, with: [])
             }
         }
+        while let next = inbound.nextPostponed() { open(next, now, out) }
+    }
+
+    /// The line that another connection has sent to the vault cannot be opened by any.
+    func copyFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Timestamp, _ out: MachineOutput) {
+        guard let copy = inbound.endAwaiting(ticket) else { return }
+        environment.tally.add(TallyKind(failure))
+        let text = Notices.failure(failure, from: copy.line.string(copy.line.sourceNick))
+        inbound.resolve(ticket, with: text.map { [InboundEntry(line: noticeLine($0))] } ?? [])
         while let next = inbound.nextPostponed() { open(next, now, out) }
     }
 

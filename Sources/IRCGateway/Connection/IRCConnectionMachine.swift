@@ -178,6 +178,7 @@ package final class IRCConnectionMachine {
         case .opened(let ticket, let opened): self.opened(ticket, opened, now, out)
         case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)
         case .copied(let ticket, let message): copied(ticket, message, now, out)
+        case .copyFailed(let ticket, let failure): copyFailed(ticket, failure, now, out)
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .unopened(_, let target): notify(Notices.unopened(target: target), about: target, out)
         case .notice(let text): notify(text, out)
