@@ -415,7 +415,7 @@ let package = Package(
                 "CMyTransport", "CTransports", "PeerKit", "TestKit", "TestThreads", "TransportCodec",
                 "TransportsClient",
                 "TransportsCore",
-                "TransportsService", nioCore, nioSSL,
+                "TransportsService", nioCore, nioPosix, nioSSL,
             ], exclude: ["README.md"]),
         tests(
             "IRCServerTests",

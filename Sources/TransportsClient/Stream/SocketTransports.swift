@@ -86,26 +86,38 @@ public final class WebSocketTransport: Transport {
     ///   - id: The name of this transport.
     ///   - group: The threads of the connections.
     /// - Throws: an error of NIOSSL if the TLS configuration cannot be used.
-    public init(
+    public convenience init(
         host: String, port: Int, path: String = "/", tls: TLSConfiguration?, id: String = "websocket",
         limits: TransportLimits = TransportLimits(),
         group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) throws {
+        try self.init(
+            host: host, port: port, path: path, tls: tls, id: id, limits: limits, group: group, resolver: nil)
+    }
+
+    /// - Parameter resolver: Returns the addresses of the host; nil for those of the system.
+    package init(
+        host: String, port: Int, path: String, tls: TLSConfiguration?, id: String, limits: TransportLimits,
+        group: any EventLoopGroup, resolver: (any Resolver & Sendable)?
+    ) throws {
         self.id = id
         let security = try tls.map { try ClientSecurity($0, host: host) }
         stream = StreamTransport(limits: limits) { addHandler in
-            let upgraded = Once<Result<Void, TesseractError>>()
-            let channel = try await ClientBootstrap(group: group)
+            // A host with several addresses gets a channel for each attempt (RFC 8305). Each has a result of its own,
+            // so that the end of one that fails does not count as the end of the one that is used.
+            let (channel, upgraded) = try await ClientBootstrap(group: group)
+                .resolver(resolver)
                 .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-                .channelInitializer { channel in
+                .connect(host: host, port: port) { channel in
                     channel.eventLoop.makeCompletedFuture {
+                        let upgraded = Once<Result<Void, TesseractError>>()
                         try security?.addHandler(channel)
                         try Self.upgrade(channel, "\(host):\(port)", path, upgraded, addHandler)
+                        return (channel, upgraded)
                     }
                 }
-                .connect(host: host, port: port).get()
             do {
-                try await upgraded.value().get()
+                try await upgraded.value { upgraded.fulfil(.failure(.cancelled)) }.get()
                 return channel
             } catch {
                 channel.close(promise: nil)

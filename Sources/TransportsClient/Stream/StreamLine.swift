@@ -9,7 +9,8 @@ package import TransportsCore
 
 /// Opens a channel to the service.
 package struct Dialer: Sendable {
-    /// Connects and adds the handler at the end of the pipeline, behind TLS and whatever else is needed.
+    /// Connects and adds the handler at the end of the pipeline, behind TLS and whatever else is needed. If the task is
+    /// cancelled, it ends soon: it throws, or its channel is closed by the caller.
     package let connect:
         @Sendable (_ addHandler: @escaping @Sendable (any Channel) throws -> Void) async throws ->
             any Channel
@@ -90,40 +91,41 @@ package final class StreamLine: Line {
     private func dial(_ once: Once<Result<FrameOutbox, TesseractError>>) {
         let (dialer, proto, table, limits) = (dialer, proto, table, limits)
         Task {
-            let welcome = Once<Result<Void, TesseractError>>()
-            let dialed = Once<any Channel>()
-            let result = await within(
+            let result: Result<Void, TesseractError> = await within(
                 limits.handshake,
                 late: .failure(.timedOut(reason: "the service did not answer within \(limits.handshake)")),
                 cancelled: .failure(.cancelled)
             ) {
-                await Self.connect(dialer, proto, table, limits, welcome, dialed)
+                let result = await Self.connect(dialer, proto, table, limits)
+                // Closed meanwhile, or too late.
+                if !once.fulfil(result), case .success(let outbox) = result { outbox.channel.close(promise: nil) }
+                return result.map { _ in }
             }
-            if !once.fulfil(result) || (try? result.get()) == nil {
-                // Closed meanwhile, failed, or too late: a channel that comes after this is closed as well.
-                Task { await dialed.value().close(promise: nil) }
-            }
-            if case .failure(let error) = result { table.end(error) }
+            guard case .failure(let error) = result else { return }
+            once.fulfil(.failure(error))
+            if case .failure(let error)? = once.current { table.end(error) }
         }
     }
 
+    /// Connects and greets. If the task is cancelled, nobody waits for the service any more, and the channel is closed.
     private static func connect(
-        _ dialer: Dialer, _ proto: ProtocolID, _ table: ExchangeTable, _ limits: TransportLimits,
-        _ welcome: Once<Result<Void, TesseractError>>, _ dialed: Once<any Channel>
+        _ dialer: Dialer, _ proto: ProtocolID, _ table: ExchangeTable, _ limits: TransportLimits
     ) async -> Result<FrameOutbox, TesseractError> {
         guard proto.isAllowed else {
             return .failure(.unavailable(reason: "a protocol's name has 1 to \(ProtocolID.sizeLimit) bytes"))
         }
+        let welcome = Once<Result<Void, TesseractError>>()
         do {
             let channel = try await dialer.connect { channel in
                 try channel.pipeline.syncOperations.addHandler(
                     ClientFrameHandler(table: table, limits: limits, welcome: welcome))
             }
-            dialed.fulfil(channel)
             // Not in the handler: while a pipeline is upgraded to WebSocket, it drops what is written.
             let outbox = FrameOutbox(channel: channel)
             outbox.append(.hello(version: Frame.version, proto: ByteBuffer(string: proto.name)))
-            return await welcome.value().map { outbox }
+            let result = await welcome.value { welcome.fulfil(.failure(.cancelled)) }
+            if case .failure = result { channel.close(promise: nil) }
+            return result.map { outbox }
         } catch let error as TesseractError {
             return .failure(error)
         } catch {

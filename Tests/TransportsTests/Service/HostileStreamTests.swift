@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import NIOCore
+import NIOPosix
 import PeerKit
 import TestKit
 import Testing
@@ -269,6 +270,50 @@ import TransportsService
         }
     }
 
+    /// The first address of a host refuses connections, the second is the service's.
+    @Test func aHostWhoseFirstAddressIsDeadIsReached() async throws {
+        let service = try TransportsService.WebSocketTransport(host: "127.0.0.1", port: 0, path: "/t", tls: nil)
+        let bound = service.bind(processor: Workshop().processor)
+        let port = try #require(await TransportsService.WebSocketTransport.port(of: bound))
+        let dead = try FreePort()
+        let addresses = try [Int(dead.number), port].map { try SocketAddress(ipAddress: "127.0.0.1", port: $0) }
+        let group = MultiThreadedEventLoopGroup.singleton
+        let client = try TransportsClient.WebSocketTransport(
+            host: "two.example", port: port, path: "/t", tls: nil, id: "websocket", limits: TransportLimits(),
+            group: group, resolver: FixedResolver(addresses, on: group.next()))
+        let reply = await client.connect(proto: Workshop.proto).exchange(request: Data("echo".utf8))
+        #expect(reply == .success(Data("echo".utf8)))
+        withExtendedLifetime(dead) {}
+        await bound.close()
+    }
+
+    /// A server that accepts the connection and never answers the request for a WebSocket.
+    @Test func aServerThatNeverUpgradesIsLeft() async throws {
+        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(listener) }
+        let any = try SocketAddress(ipAddress: "127.0.0.1", port: 0)
+        try #require(any.withSockAddr { systemBind(listener, $0, socklen_t($1)) } == 0 && listen(listener, 1) == 0)
+        var name = sockaddr_in()
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let status = withUnsafeMutablePointer(to: &name) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(listener, $0, &size) }
+        }
+        try #require(status == 0)
+        var limits = TransportLimits()
+        limits.handshake = .milliseconds(50)
+        let client = try TransportsClient.WebSocketTransport(
+            host: "127.0.0.1", port: Int(UInt16(bigEndian: name.sin_port)), tls: nil, limits: limits)
+        let result = await client.connect(proto: Workshop.proto).exchange(request: Data("echo".utf8))
+        #expect((try? result.get()) == nil)
+        let accepted = accept(listener, nil, nil)
+        defer { close(accepted) }
+        // The request, and then the end: the client has closed its socket.
+        try await eventuallyAsync("the client has left") {
+            var bytes = [UInt8](repeating: 0, count: 4096)
+            return recv(accepted, &bytes, bytes.count, Int32(MSG_DONTWAIT)) == 0
+        }
+    }
+
     @Test func aWebPageMayNotConnectUnlessItIsListed() async throws {
         let service = try TransportsService.WebSocketTransport(
             host: "127.0.0.1", port: 0, path: "/t", origins: ["https://good.example"], tls: nil)
@@ -298,6 +343,26 @@ import TransportsService
         #expect(try await status("/other", nil) == "")
         await bound.close()
     }
+}
+
+/// Returns the same addresses for every host.
+private struct FixedResolver: Resolver, Sendable {
+    private let addresses: [SocketAddress]
+    private let eventLoop: any EventLoop
+
+    init(_ addresses: [SocketAddress], on eventLoop: any EventLoop) {
+        (self.addresses, self.eventLoop) = (addresses, eventLoop)
+    }
+
+    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
+        eventLoop.makeSucceededFuture(addresses)
+    }
+
+    func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
+        eventLoop.makeSucceededFuture([])
+    }
+
+    func cancelQueries() {}
 }
 
 /// `bind` of the C library, which the suite's own names hide.
