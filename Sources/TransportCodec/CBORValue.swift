@@ -7,6 +7,8 @@ package indirect enum CBORValue: Equatable, Sendable {
     case bool(Bool)
     /// From -2^63 to 2^63 - 1.
     case integer(Int64)
+    /// From 2^63 to 2^64 - 1. JSON has these integers, and Swift has a type for them.
+    case unsigned(UInt64)
     case double(Double)
     case text(String)
     case array([CBORValue])
@@ -18,6 +20,7 @@ package indirect enum CBORValue: Equatable, Sendable {
         case (.null, .null): true
         case (.bool(let a), .bool(let b)): a == b
         case (.integer(let a), .integer(let b)): a == b
+        case (.unsigned(let a), .unsigned(let b)): a == b
         case (.double(let a), .double(let b)): a == b
         case (.text(let a), .text(let b)): a == b
         case (.array(let a), .array(let b)): a == b
@@ -72,6 +75,7 @@ extension CBORValue {
             } else {
                 Self.head(1, UInt64(-1 - value), &output)
             }
+        case .unsigned(let value): Self.head(0, value, &output)
         case .double(let value):
             output.append(0xFB)
             for shift in stride(from: 56, through: 0, by: -8) {
@@ -117,8 +121,8 @@ extension CBORValue {
             let first = try byte()
             switch first >> 5 {
             case 0:
-                guard let value = Int64(exactly: try number(first)) else { throw .unsupported }
-                return .integer(value)
+                let value = try number(first)
+                return Int64(exactly: value).map { .integer($0) } ?? .unsigned(value)
             case 1:
                 guard let value = Int64(exactly: try number(first)) else { throw .unsupported }
                 return .integer(-1 - value)
@@ -222,6 +226,8 @@ extension CBORValue: Codable {
             self = .bool(value)
         } else if let value = try? single.decode(Int64.self) {
             self = .integer(value)
+        } else if let value = try? single.decode(UInt64.self) {
+            self = .unsigned(value)
         } else if let value = try? single.decode(Double.self) {
             self = .double(value)
         } else {
@@ -242,6 +248,7 @@ extension CBORValue: Codable {
             switch self {
             case .bool(let value): try single.encode(value)
             case .integer(let value): try single.encode(value)
+            case .unsigned(let value): try single.encode(value)
             case .double(let value): try single.encode(value)
             case .text(let value): try single.encode(value)
             default: try single.encodeNil()

@@ -39,6 +39,15 @@ import TransportsService
         await service.close()
     }
 
+    /// Integers above 2^63 - 1 are no doubles on the way.
+    @Test(arguments: Serializer.allCases) func integersComeBackAsTheyWere(_ serializer: Serializer) throws {
+        let values: [UInt64] = [0, 1 << 53 + 1, 1 << 63 - 1, 1 << 63, 1 << 63 + 1, .max]
+        let head = RequestHead(proto: "echo/1", method: "m", id: .max)
+        let data = try serializer.data(RequestEnvelope(head: head, request: values)).get()
+        let read = try Serializer.value(RequestEnvelope<[UInt64]>.self, in: data).get()
+        #expect(read.head.id == .max && read.request == values)
+    }
+
     /// B2, 10: each of these ended the original's process.
     @Test(
         arguments: [
