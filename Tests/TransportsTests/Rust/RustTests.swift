@@ -1,11 +1,16 @@
+import CTransports
 import Foundation
 import Glibc
 import NIOCore
+import Synchronization
 import TestKit
 import Testing
 import TransportCodec
 import TransportsClient
 import TransportsCore
+
+/// Processors that a transport has given back.
+private let releases = Atomic<Int>(0)
 
 /// The Rust side of the interface: panics, futures that wake themselves, cancellation, and what is left behind.
 @Suite(.enabled(if: RustLibrary.isThere), .serialized) struct RustTests {
@@ -119,6 +124,36 @@ import TransportsCore
             }
             exit(3)
         }
+    }
+
+    /// A processor whose table does not have all functions is refused, and what is behind a short table is not read.
+    @Test func aProcessorsTableThatIsNotCompleteIsRefused() throws {
+        let open = try RustLibrary.load().function(
+            "pawl_service_transport_open", as: pawl_service_transport_open_function.self)
+        var transport = pawl_service_transport()
+        var error = pawl_error.none
+        let path = FileManager.default.temporaryDirectory.appending(path: "pawl-\(getpid())-none.sock").path
+        #expect(Data(path.utf8).lend { open($0, &transport, &error) })
+        let owner = try ServiceTransport(taking: transport)
+        let whole = MemoryLayout<pawl_processor_table>.size
+        for (size, abi, hasProcess) in [
+            (0, 1, true), (8, 1, true), (whole - 1, 1, true), (whole, 2, true), (whole, 1, false),
+        ] {
+            let table = StaticTable(
+                pawl_processor_table(
+                    table: pawl_table(
+                        abi: UInt32(abi), size: UInt32(size), retain: { _ in },
+                        release: { _ in releases.add(1, ordering: .sequentiallyConsistent) }),
+                    supports: { _, _ in false },
+                    process: hasProcess
+                        ? { _, _, _ in pawl_operation(object: nil, cancel: nil, release: nil) } : nil))
+            var bound = pawl_service_bound()
+            let processor = pawl_processor(object: nil, table: table.pointer)
+            #expect(!owner.handle.table.pointee.bind(owner.handle.object, processor, &bound, &error))
+            #expect(error.take(limit: 1000).code == PAWL_INCOMPATIBLE, "\(size) \(abi) \(hasProcess)")
+        }
+        // Given back only if the table is long enough to have `release`.
+        #expect(releases.load(ordering: .sequentiallyConsistent) == 1)
     }
 
     /// `PAWL_LONG` makes a million calls, two in each exchange, and looks at the memory of the process.

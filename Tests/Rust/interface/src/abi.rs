@@ -15,6 +15,7 @@ pub const CLOSED: i32 = 3;
 pub const UNAVAILABLE: i32 = 4;
 pub const TOO_LARGE: i32 = 5;
 pub const BUSY: i32 = 6;
+pub const INCOMPATIBLE: i32 = 9;
 pub const WEIRD: i32 = 11;
 pub const CUSTOM: i32 = 1000;
 

@@ -131,6 +131,29 @@ impl Processing {
 }
 
 impl Processor {
+    /// Takes over the caller's reference. It is given back if the table lacks a function; the functions of a table of
+    /// another version, or of one that is too short, are not known.
+    unsafe fn taking(processor: CProcessor) -> Result<Processor, Error> {
+        let incompatible = |reason: &str| Err(Error::new(abi::INCOMPATIBLE, reason));
+        if processor.table.is_null() {
+            return incompatible("the processor has no table of functions");
+        }
+        // Only the two numbers: the table may end behind them.
+        let head = processor.table as *const u32;
+        if *head != abi::VERSION {
+            return incompatible("the processor is for another version of the interface");
+        }
+        if (*head.add(1) as usize) < std::mem::size_of::<ProcessorTable>() {
+            return incompatible("the processor's table is too short");
+        }
+        let processor = Processor(processor);
+        let table = &*processor.0.table;
+        if table.table.release.is_none() || table.supports.is_none() || table.process.is_none() {
+            return incompatible("a function is missing in the processor's table");
+        }
+        Ok(processor)
+    }
+
     /// Whether the service has a protocol.
     pub fn supports(&self, proto: &str) -> bool {
         unsafe {
@@ -230,10 +253,8 @@ unsafe extern "C" fn transport_bind(
     error: *mut ManuallyDrop<CError>,
 ) -> bool {
     Error::context(|| {
-        if processor.table.is_null() || (*processor.table).table.abi != abi::VERSION {
-            return Err(Error::new(9, "the processor is for another version of the interface"));
-        }
-        let bound = (abi::borrow::<TransportBox>(object).0)(Processor(processor))?;
+        let processor = Processor::taking(processor)?;
+        let bound = (abi::borrow::<TransportBox>(object).0)(processor)?;
         Ok(ServiceBound { object: abi::into_object(Arc::new(BoundBox(bound))), table: &BOUND })
     })
     .response(&mut *value, &mut *error)
