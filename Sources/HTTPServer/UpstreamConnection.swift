@@ -96,9 +96,10 @@ final class UpstreamConnection: ChannelInboundHandler {
     /// Called once, when TLS is established or has failed.
     var onSecured: ((_ failure: (any Error)?) -> Void)?
 
-    init(pool: UpstreamPool) {
+    /// - Parameter generation: that of the options with which the pool connects.
+    init(pool: UpstreamPool, generation: Int) {
         self.pool = pool
-        generation = pool.generation
+        self.generation = generation
         reader = HeadReader(limits: pool.services.limits.head)
     }
 

@@ -61,10 +61,14 @@ final class UpstreamPool: @unchecked Sendable {
     private func connect(_ user: any UpstreamUser) {
         open += 1
         let options = services.upstream()
-        let upstream = UpstreamConnection(pool: self)
+        let generation = generation
         let limits = services.limits
-        let bound = NIOLoopBound((upstream, user), eventLoop: eventLoop)
+        let bound = NIOLoopBound(user, eventLoop: eventLoop)
+        // A host with several addresses gets a channel for each attempt (RFC 8305), and each has a connection of its own.
+        // One that does not become active reports nothing to the pool.
+        let attempts = NIOLoopBoundBox<[UpstreamConnection]>([], eventLoop: eventLoop)
         ClientBootstrap(group: eventLoop)
+            .resolver(options.resolver)
             .connectTimeout(options.connectTimeout)
             .channelOption(.allowRemoteHalfClosure, value: true)
             .channelOption(.autoRead, value: false)
@@ -79,14 +83,22 @@ final class UpstreamPool: @unchecked Sendable {
                         try channel.pipeline.syncOperations.addHandler(
                             try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))
                     }
-                    try channel.pipeline.syncOperations.addHandler(bound.value.0)
+                    let upstream = UpstreamConnection(pool: self, generation: generation)
+                    try channel.pipeline.syncOperations.addHandler(upstream)
+                    attempts.value.append(upstream)
                 }
             }
             .connect(host: options.host, port: options.port)
             .whenComplete { result in
-                let (upstream, user) = bound.value
+                let user = bound.value
+                let made = attempts.value
+                attempts.value = []
                 switch result {
                 case .success(let channel):
+                    guard let upstream = made.first(where: { $0.channel === channel }) else {
+                        channel.close(promise: nil)
+                        return self.failed(user, UpstreamError.closed)
+                    }
                     guard options.tls != nil else { return self.connected(upstream, user) }
                     self.secure(upstream, user, channel, limit: options.connectTimeout)
                 case .failure(let error):
@@ -128,6 +140,8 @@ final class UpstreamPool: @unchecked Sendable {
 
     /// Takes a released connection: assigns it to a waiting user, keeps it idle, or closes it.
     package func takeBack(_ upstream: UpstreamConnection) {
+        // One with earlier options may lead to another backend.
+        guard upstream.generation == generation else { return upstream.close() }
         if let next = waiting.first {
             // A used connection makes room for a new one.
             guard upstream.isUnused || !next.isFresh else { return upstream.close() }
@@ -135,9 +149,7 @@ final class UpstreamPool: @unchecked Sendable {
             upstream.user = next.user
             return next.user.leased(upstream)
         }
-        guard !isStopped, upstream.generation == generation, idle.count < services.limits.idleUpstream else {
-            return upstream.close()
-        }
+        guard !isStopped, idle.count < services.limits.idleUpstream else { return upstream.close() }
         upstream.idleSince = .now()
         idle.append(upstream)
         if sweep == nil { scheduleSweep() }

@@ -1,6 +1,7 @@
 // Options of the adapters: where to listen, where to connect, and how.
 
 package import NIOCore
+package import NIOPosix
 package import NIOSSL
 
 /// One address to listen on.
@@ -66,6 +67,8 @@ package struct UpstreamOptions: Sendable {
     package var connectTimeout: TimeAmount
     /// See ``DownstreamOptions/gate``.
     package var gate: ActGate?
+    /// Returns the addresses of ``host``; nil for those of the system.
+    package var resolver: (any Resolver & Sendable)?
 
     package init(
         host: String, port: Int, tls: NIOSSLContext? = nil, serverName: String? = nil, connectTimeout: TimeAmount

@@ -1,3 +1,4 @@
+import Glibc
 import HTTPCodec
 import JSONCodec
 import JSONGateway
@@ -18,6 +19,7 @@ import Testing
     private final class User: UpstreamUser, @unchecked Sendable {
         private(set) var connections: [UpstreamConnection] = []
         private(set) var isAnswered = false
+        private(set) var hasFailed = false
         var isCancelled = false
         var takesAnswer: Bool { true }
         var readsAnswer: Bool { true }
@@ -33,7 +35,7 @@ import Testing
         }
 
         func answerEnded(_: HeaderFields) { isAnswered = true }
-        func leaseFailed(_: any Error) {}
+        func leaseFailed(_: any Error) { hasFailed = true }
         func answered(_: ReceivedResponse) {}
         func answered(_: ByteBuffer) {}
         func upstreamBroke(_: any Error) {}
@@ -47,8 +49,10 @@ import Testing
         private let server: RawServer
         private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         private let pool: UpstreamPool
+        private let meters: HTTPMeters
 
-        init(limit: Int) throws {
+        /// - Parameter addresses: those of the backend; nil for that of the rig's own server.
+        init(limit: Int, addresses: [SocketAddress]? = nil) throws {
             server = try RawServer { socket, _ in
                 while (try? socket.message()) != nil { try socket.send("HTTP/1.1 204 No Content\r\n\r\n") }
             }
@@ -58,18 +62,26 @@ import Testing
                 policies: PolicyTable(PolicySnapshot(everyone: .off)),
                 writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))),
                 answerLimit: 64 << 20)
-            let upstream = UpstreamOptions(
-                host: "127.0.0.1", port: server.port, serverName: "localhost", connectTimeout: .seconds(10))
+            var upstream = UpstreamOptions(
+                host: "127.0.0.1", port: server.port, serverName: "localhost", connectTimeout: .seconds(120))
+            if let addresses {
+                upstream.host = "two.example"
+                upstream.resolver = FixedResolver(addresses, on: group.next())
+            }
+            let options = upstream
             let downstream = DownstreamOptions(listeners: [], connectionLimit: 200)
             var services = HTTPServices(
                 environment: environment, budget: ByteBudget(limit: 1 << 20),
                 clock: { Timestamp(monotonic: 0, wall: 0) }, downstream: { downstream },
-                upstream: { upstream })
+                upstream: { options })
             services.limits.upstreamConnections = limit
+            meters = services.meters
             pool = UpstreamPool(services: services, eventLoop: group.next())
         }
 
         var connections: Int { server.connections }
+        /// Connections that the pool counts as open.
+        var open: Int { meters.upstreamConnections }
 
         func run<Value: Sendable>(_ body: @escaping @Sendable (UpstreamPool) -> Value) async throws -> Value {
             try await group.next().submit { [pool] in body(pool) }.get()
@@ -134,6 +146,47 @@ import Testing
         try await rig.stop()
     }
 
+    /// The first address of a backend answers after the second was tried, which refuses.
+    @Test func theFirstAddressAnswersLate() async throws {
+        let slow = try FullListener()
+        let dead = try FreePort()
+        let rig = try Rig(
+            limit: 1,
+            addresses: try [slow.port, Int(dead.number)].map { try SocketAddress(ipAddress: "127.0.0.1", port: $0) })
+        let first = User()
+        try await rig.run { $0.lease(first, isFresh: false) }
+        try await eventuallyAsync("the kernel has dropped the first packet") {
+            SocketTable.isAwaited(UInt16(slow.port))
+        }
+        // The kernel sends it again after a second. The pool tries the second address after a quarter of one.
+        slow.makeRoom()
+        try await rig.wait("it has a connection") { !first.connections.isEmpty || first.hasFailed }
+        #expect(try await rig.run { _ in !first.hasFailed && first.connections.first?.isUsable == true })
+        #expect(rig.open == 1)
+        try await rig.run { _ in first.connections.first?.close() }
+        try await rig.wait("it is closed") { rig.open == 0 }
+        withExtendedLifetime(dead) {}
+        try await rig.stop()
+    }
+
+    /// A connection to the backend of earlier options goes to no request that waits.
+    @Test func aConnectionWithEarlierOptionsServesNoOtherRequest() async throws {
+        let rig = try Rig(limit: 1)
+        let first = try await rig.user()
+        try await rig.ask(first)
+        let second = User()
+        try await rig.run { pool in
+            pool.lease(second, isFresh: false)
+            pool.renew()
+            first.connections[0].release()
+        }
+        try await rig.wait("it has a connection") { !second.connections.isEmpty }
+        #expect(try await rig.run { _ in second.connections[0] !== first.connections[0] })
+        try await rig.ask(second)
+        #expect(rig.connections == 2)
+        try await rig.stop()
+    }
+
     /// Others that wait get a used connection, in their order.
     @Test func aReleasedConnectionGoesToTheNextThatWaits() async throws {
         let rig = try Rig(limit: 1)
@@ -151,4 +204,53 @@ import Testing
         #expect(rig.connections == 1)
         try await rig.stop()
     }
+}
+
+/// Returns the same addresses for every host.
+private struct FixedResolver: Resolver, Sendable {
+    private let addresses: [SocketAddress]
+    private let eventLoop: any EventLoop
+
+    init(_ addresses: [SocketAddress], on eventLoop: any EventLoop) {
+        (self.addresses, self.eventLoop) = (addresses, eventLoop)
+    }
+
+    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
+        eventLoop.makeSucceededFuture(addresses)
+    }
+
+    func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
+        eventLoop.makeSucceededFuture([])
+    }
+
+    func cancelQueries() {}
+}
+
+/// A listener on loopback whose queue of connections is full, so that the kernel drops the first packet of another one.
+private final class FullListener: Sendable {
+    let port: Int
+    private let descriptor: Int32
+    private let filler: RawSocket
+
+    init() throws {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = RawSocket.loopback(0)
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let status = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, size) == 0 && listen(descriptor, 0) == 0
+                    && getsockname(descriptor, $0, &size) == 0
+            }
+        }
+        guard status else { throw RawError("listen: \(String(cString: strerror(errno)))") }
+        self.descriptor = descriptor
+        port = Int(in_port_t(bigEndian: address.sin_port))
+        // Linux queues one more connection than the backlog says.
+        filler = try RawSocket(port: port)
+    }
+
+    deinit { close(descriptor) }
+
+    /// Accepts the connection that fills the queue.
+    func makeRoom() { close(accept(descriptor, nil, nil)) }
 }
