@@ -44,7 +44,7 @@ final class HTTPRefusal: ChannelInboundHandler {
         switch event {
         case TLSUserEvent.handshakeCompleted(let agreed):
             sendAndClose(agreed == HTTP2Connection.protocolName ? Self.goAway : answer, context)
-        case ChannelEvent.inputClosed: context.close(promise: nil)
+        case ChannelEvent.inputClosed, HTTPServerEvent.stop: context.close(promise: nil)
         default: break
         }
     }

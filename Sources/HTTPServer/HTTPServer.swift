@@ -19,24 +19,45 @@ package final class HTTPServer: ChatServer {
     private struct State {
         package var listeners: [any Channel] = []
         package var connections: [ObjectIdentifier: any Channel] = [:]
-        /// Connections over the limit that are refused in words.
+        /// Connections over the limit whose first request is read before it is refused.
         var refused: [ObjectIdentifier: any Channel] = [:]
+        /// Connections over the limit that get the refusal at once.
+        var refusedAtOnce: [ObjectIdentifier: any Channel] = [:]
         package var isDraining = false
         var controlSocket: ControlSocket?
 
-        var all: [any Channel] { Array(connections.values) + Array(refused.values) }
+        var all: [any Channel] {
+            Array(connections.values) + Array(refused.values) + Array(refusedAtOnce.values)
+        }
 
-        /// Takes a connection over the limit, if there are not too many of them.
-        mutating func takes(refused channel: any Channel) -> Bool {
-            guard refused.count < HTTPServer.refusedLimit else { return false }
-            refused[ObjectIdentifier(channel)] = channel
-            return true
+        /// Counts a connection over the limit.
+        mutating func refuse(_ channel: any Channel) -> Refusal {
+            if refused.count < HTTPServer.refusedLimit {
+                refused[ObjectIdentifier(channel)] = channel
+                return .afterRequest
+            }
+            guard refusedAtOnce.count < HTTPServer.refusedAtOnceLimit else { return .withoutWords }
+            refusedAtOnce[ObjectIdentifier(channel)] = channel
+            return .atOnce
+        }
+
+        mutating func remove(_ channel: any Channel) {
+            let id = ObjectIdentifier(channel)
+            connections[id] = nil
+            refused[id] = nil
+            refusedAtOnce[id] = nil
         }
     }
+
+    /// How a connection over the limit is refused.
+    private enum Refusal { case afterRequest, atOnce, withoutWords }
 
     /// Ours: connections over the limit whose first request is read, so that web pages can read its refusal. Others get
     /// the refusal at once.
     package static let refusedLimit = 64
+    /// Ours: connections over the limit that get the refusal at once. With TLS that takes a handshake, for which they have
+    /// ``HTTPLimits/headTime``. Others are closed, so that clients do not use up the descriptors of the process.
+    package static let refusedAtOnceLimit = 128
 
     /// The ALPN protocols of listeners with TLS, preferred first. RFC 7301. WebSockets need HTTP/1.1.
     package static let protocols = [HTTP2Connection.protocolName, "http/1.1"]
@@ -106,23 +127,21 @@ package final class HTTPServer: ChatServer {
         guard tls != nil || !usesTLS, let pool = pools[channel.eventLoop] else {
             throw ChannelError.operationUnsupported
         }
-        let refusal: String? = state.withLock { state in
-            guard !state.isDraining else { return "The gateway is being shut down. Try again later." }
+        let (refusal, manner): (String?, Refusal?) = state.withLock { state in
+            if state.isDraining {
+                return ("The gateway is being shut down. Try again later.", state.refuse(channel))
+            }
             guard state.connections.count < options.connectionLimit else {
-                return "The gateway is full. Try again later."
+                return ("The gateway is full. Try again later.", state.refuse(channel))
             }
             state.connections[ObjectIdentifier(channel)] = channel
-            return nil
+            return (nil, nil)
         }
-        try channel.pipeline.syncOperations.addGate(options.gate, dropsAtClose: false)
+        channel.closeFuture.whenComplete { _ in self.state.withLock { $0.remove(channel) } }
         services.environment.tally.add(refusal == nil ? .connectionsAccepted : .connectionsRefused)
-        if let refusal, !state.withLock({ $0.takes(refused: channel) }) { return try refuse(channel, refusal, tls) }
-        channel.closeFuture.whenComplete { _ in
-            self.state.withLock { state in
-                state.connections[ObjectIdentifier(channel)] = nil
-                state.refused[ObjectIdentifier(channel)] = nil
-            }
-        }
+        if manner == .withoutWords { throw ChannelError.operationUnsupported }
+        try channel.pipeline.syncOperations.addGate(options.gate, dropsAtClose: false)
+        if let refusal, manner == .atOnce { return try refuse(channel, refusal, tls) }
         let origin = ExchangeOrigin(
             channel, services: services, pool: pool, isSecure: usesTLS, firstID: connectionIDs())
         if let refusal {

@@ -136,4 +136,25 @@ import Testing
         #expect(proxy.environment.tally[.connectionsRefused] == 3)
         await proxy.stop()
     }
+
+    /// Clients that begin no TLS: those over the limit are bounded, too.
+    @Test func connectionsThatAreRefusedAreBounded() async throws {
+        let rig = try TLSRig()
+        let backend = try ProxyPassTests.mirror()
+        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) { services in
+            var options = services.downstream()
+            options.connectionLimit = 0
+            let changed = options
+            services.downstream = { changed }
+            services.limits.headTime = .hours(1)
+        }
+        try await blocking {
+            let limit = HTTPServer.refusedLimit + HTTPServer.refusedAtOnceLimit
+            let silent = try (0..<limit).map { _ in try proxy.client() }
+            try eventually("they are refused") { proxy.environment.tally[.connectionsRefused] == limit }
+            #expect(try proxy.client().isAtEnd())
+            withExtendedLifetime(silent) {}
+        }
+        await proxy.stop()
+    }
 }
