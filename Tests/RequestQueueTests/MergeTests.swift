@@ -281,6 +281,38 @@ import Testing
         #expect(world.machine.depth == 0)
     }
 
+    /// More requests wait for a name than the machine looks at: behind them, the creator of the name would never be sent.
+    @Test func aCreatorBehindAllThatTheLookaheadSeesIsRefused() throws {
+        func concurrent(_ config: APIRequestConfig, _ lane: String, creates: [EntityReference] = []) -> NewRequest {
+            var new = NewRequest(config, lane: lane, creates: creates)
+            new.config.queueingStrategy.synchronization = .concurrent
+            return new
+        }
+        let world = QueueWorld { $0.limits.lookahead = 4 }
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(Self.remote) }
+        for number in 0..<3 { try world.append(concurrent(read("/\(number)/\(message)"), "1")) }
+        // There is one place left, also behind others that are sent.
+        for number in 3..<9 { try world.append(concurrent(read("/\(number)"), "1")) }
+        let creator = try world.append(concurrent(post("/m"), "1", creates: [message]))
+        world.run()
+        #expect(try world.machine.depth == 0 && world.state(creator) == .done)
+
+        let other = QueueWorld { $0.limits.lookahead = 4 }
+        other.backend = world.backend
+        for number in 0..<4 { try other.append(concurrent(read("/\(number)/\(message)"), "1")) }
+        let last = try other.append(concurrent(read("/last"), "1"))
+        #expect(throws: QueueError.self) { try other.append(concurrent(post("/m"), "1", creates: [message])) }
+        // Through another lane, whose last request waits behind those.
+        #expect(throws: QueueError.self) {
+            var new = concurrent(post("/m"), "2", creates: [message])
+            new.dependsOn = [last]
+            try other.append(new)
+        }
+        try other.append(concurrent(post("/m"), "2", creates: [message]))
+        other.run()
+        #expect(other.machine.depth == 0)
+    }
+
     /// The first of ten thousand fails, and all others with it, with one short cause.
     @Test func aLongChainFailsWithoutDepth() throws {
         let world = QueueWorld { $0.limits.requestsPerTenant = 20_000 }

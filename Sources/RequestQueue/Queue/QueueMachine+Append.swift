@@ -133,6 +133,57 @@ extension QueueMachine {
             left += entry.blockers.compactMap { blocking($0, tenant: entry.request.tenant) }
             left += before(entry.lane.place(of: id), in: entry.lane, isBarrier: entry.isBarrier)
         }
+        try checkLookahead(of: lane, blockers.compactMap { blocking($0, tenant: new.tenant) }, waiting)
+    }
+
+    /// Refuses a request that waits behind requests that wait for it: so many that the machine does not look behind them.
+    ///
+    /// - Parameters:
+    ///   - lane: that of the new request.
+    ///   - needed: the requests that the new one waits for.
+    ///   - waiting: the requests that wait for an entity that the new one creates.
+    private func checkLookahead(
+        of lane: LaneState?, _ needed: [UInt64], _ waiting: Set<UInt64>
+    ) throws(QueueError) {
+        guard limits.lookahead < .max else { return }
+        var stuck = waiting
+        var left = Array(waiting)
+        var counts: [LaneID: Int] = [:]
+        while let id = left.popLast() {
+            guard let entry = entries[id] else { continue }
+            var next = waitingForRequest[id] ?? []
+            for reference in entry.request.creates {
+                next += waitingForReference[TenantReference(tenant: entry.request.tenant, reference: reference)] ?? []
+            }
+            next += behind(entry)
+            counts[entry.lane.id, default: 0] += 1
+            if counts[entry.lane.id] == limits.lookahead {
+                if entry.lane === lane { throw .malformed("it and request \(id) would wait for each other") }
+                var seen = 0
+                for other in entry.lane.order {
+                    if seen >= limits.lookahead { next.append(other) }
+                    if stuck.contains(other) { seen += 1 }
+                }
+            }
+            for other in next where entries[other]?.request.state == .pending && stuck.insert(other).inserted {
+                left.append(other)
+            }
+        }
+        if let id = needed.first(where: stuck.contains) {
+            throw .malformed("it and request \(id) would wait for each other")
+        }
+    }
+
+    /// The requests of its lane that wait for one because of barriers: for a barrier, all up to the next barrier and that
+    /// one; for others, that barrier only.
+    private func behind(_ entry: QueueEntry) -> [UInt64] {
+        var ids: [UInt64] = []
+        for id in entry.lane.order[entry.lane.place(of: entry.id)...].dropFirst() {
+            let ends = entries[id]?.isBarrier == true
+            if entry.isBarrier || ends { ids.append(id) }
+            if ends { break }
+        }
+        return ids
     }
 
     private func blocking(_ blocker: QueueEntry.Blocker, tenant: String) -> UInt64? {
