@@ -61,6 +61,22 @@ import Testing
         #expect(try world.state(tokens[0]) == .done)
     }
 
+    /// A connection opens after an attempt found none, and before the queue is told of its failure.
+    @Test func aConnectionThatOpensDuringTheAttemptCounts() throws {
+        let world = QueueWorld { $0.backoff = Backoff(base: 300_000, cap: 300_000) }
+        world.backend = { _ in .network(.noOpenConnection, latency: 50) }
+        var config = post("/a")
+        (config.host, config.includeSessionKey) = ("socket", false)
+        let token = try world.append(NewRequest(config, tenant: "one"))
+        world.machine.connected(host: "socket", tenant: "one", now: world.now)
+        world.run(100)
+        #expect(world.sent.count == 2)
+        // Once for each connection.
+        world.run(200)
+        #expect(world.sent.count == 2)
+        #expect(try world.state(token) == .pending)
+    }
+
     /// A connection that broke may have carried the request; that counts as always.
     @Test func aBrokenConnectionStaysADoubt() throws {
         let world = QueueWorld()

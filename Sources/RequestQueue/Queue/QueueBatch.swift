@@ -116,6 +116,8 @@ final class QueueEntry: @unchecked Sendable {
     var notBefore: Int64 = 0
     /// Whether its last attempt did not reach the host, so that a network ends its pause.
     var waitsForNetwork = false
+    /// Whether a connection to its host was opened for its tenant while the attempt was in flight.
+    var wasConnected = false
     /// Failed attempts of this process that count toward the limit.
     var verdicts = 0
     var deadline: Int64

@@ -170,6 +170,7 @@ extension QueueMachine {
         nextLease &+= 1
         entry.request.state = .inFlight
         entry.waitsForNetwork = false
+        entry.wasConnected = false
         entry.request.attempts += 1
         entry.request.lease = lease
         inFlight += 1

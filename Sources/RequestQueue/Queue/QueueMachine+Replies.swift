@@ -157,6 +157,7 @@ extension QueueMachine {
         guard entry.verdicts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
         goBack(entry)
         entry.waitsForNetwork = failure.kind == .unreachable
+        let pause = entry.waitsForNetwork && entry.wasConnected ? 0 : pause
         // The process has survived this attempt. Without a connection that proves nothing.
         let crashes = failure.kind == .unreachable ? request.crashes : 0
         let wait = QueueChange.Wait(

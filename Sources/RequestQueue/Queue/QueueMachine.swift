@@ -329,11 +329,14 @@ public struct QueueMachine: Sendable {
         }
     }
 
-    /// Sends the requests of a tenant at once that have failed because no connection to their host was open.
+    /// Sends the requests of a tenant at once that have failed, or fail later in an attempt that has begun, because no
+    /// connection to their host was open.
     public mutating func connected(host: String, tenant: String, now: QueueTime) {
         guard let host = hosts[host] else { return }
-        for entry in live(of: tenant)
-        where entry.host === host && entry.waitsForNetwork && entry.request.state == .pending {
+        for entry in live(of: tenant) where entry.host === host {
+            // The failure of an attempt in flight may come after this, although it came about before.
+            if entry.request.state == .inFlight { entry.wasConnected = true }
+            guard entry.waitsForNetwork, entry.request.state == .pending else { continue }
             entry.notBefore = min(entry.notBefore, now.uptime)
             wake(entry.lane)
         }
