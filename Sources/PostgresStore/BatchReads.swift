@@ -71,7 +71,8 @@ struct BatchNeeds {
     private mutating func add(_ change: QueueChange, _ inserted: Set<UInt64>) {
         switch change {
         case .lease(let id, _), .requeue(let id, _, _), .finish(let id, _, _, _, _), .redeliver(let id, _),
-            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _), .revive(let id, _):
+            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _, _),
+            .revive(let id, _):
             if !inserted.contains(id) { progress.insert(id) }
         case .prune(let before, let below, let names):
             queuePrunes.insert(QueuePrune(before: before, below: below))

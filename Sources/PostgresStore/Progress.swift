@@ -100,6 +100,11 @@ struct Progress: Equatable {
         self.cause = cause
     }
 
+    mutating func hold(_ isHeld: Bool, at time: Int64) {
+        self.isHeld = isHeld
+        if !isHeld { acceptedAt = time }
+    }
+
     /// - Returns: whether it waits again by this.
     mutating func revive(at time: Int64) -> Bool {
         guard state == Int64(RequestState.dead.rawValue) else { return false }

@@ -51,7 +51,10 @@ package struct QueueWriter {
             statement.bind(mapping.remote, at: 4)
             statement.bind(at, at: 5)
             try statement.run()
-        case .hold(let id, let isHeld): try run(.hold, id, isHeld ? 1 : 0)
+        case .hold(let id, let isHeld, let at):
+            let statement = try statement(.hold)
+            statement.bind(at, at: 3)
+            try run(.hold, id, isHeld ? 1 : 0)
         case .rewrite(let id, let form):
             let statement = try statement(.rewrite)
             statement.bind(id, at: 1)

@@ -286,8 +286,8 @@ extension QueueChange {
         switch self {
         case .insert(let request, _): .shard(sharding.shard(ofID: request.id))
         case .lease(let id, _), .requeue(let id, _, _), .finish(let id, _, _, _, _), .redeliver(let id, _),
-            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _), .rewrite(let id, _),
-            .revive(let id, _), .remove(let id):
+            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _, _),
+            .rewrite(let id, _), .revive(let id, _), .remove(let id):
             .shard(sharding.shard(ofID: id))
         // Later requests of other conversations may name the entity too.
         case .map(let mapping, _): .shard(sharding.shard(of: AccountID(text: mapping.tenant)))

@@ -91,7 +91,7 @@ extension QueueConformance {
         try store.commit([
             insert(2), .lease(id: 2, lease: 6), .requeue(id: 2, lease: 6, wait(1)), .lease(id: 2, lease: 7),
             finish(2, 7),
-            .handled(id: 2), .lease(id: 99, lease: 1), .remove(id: 99), .hold(id: 99, true), .handled(id: 99),
+            .handled(id: 2), .lease(id: 99, lease: 1), .remove(id: 99), .hold(id: 99, true, at: 1), .handled(id: 99),
         ])
         #expect(try one(store, 2)?.state == .done)
         #expect(try one(store, 2)?.attempts == 2)
@@ -162,10 +162,12 @@ extension QueueConformance {
 
     @Sendable static func hold(_ subject: Subject) throws {
         let store = try subject.open()
-        try store.commit([insert(1), .hold(id: 1, true)])
+        try store.commit([insert(1), .hold(id: 1, true, at: 4000)])
         #expect(try subject.open().load().requests == [request(1) { $0.held(true) }])
-        try store.commit([.hold(id: 1, false)])
-        #expect(try store.load().requests == [request(1)])
+        // The age counts from the release.
+        try store.commit([.hold(id: 1, false, at: 4242)])
+        let released = try subject.open().load().requests
+        #expect(released.map(\.timestamp) == [4242] && released.map(\.isHeld) == [false])
     }
 
     @Sendable static func rewriting(_ subject: Subject) throws {
@@ -182,7 +184,7 @@ extension QueueConformance {
 
     @Sendable static func revival(_ subject: Subject) throws {
         let store = try subject.open()
-        try store.commit([insert(1), insert(2), .hold(id: 1, true), .lease(id: 1, lease: 9)])
+        try store.commit([insert(1), insert(2), .hold(id: 1, true, at: 1), .lease(id: 1, lease: 9)])
         try store.commit([
             .requeue(id: 1, lease: 9, wait(50, attempts: 4, crashes: 1, doubts: 2)), .lease(id: 1, lease: 8),
         ])

@@ -72,7 +72,7 @@ package struct RandomChanges {
             return .map(
                 IdentifierMapping(tenant: "t\(number(0...1))", reference: reference, remote: "r\(number(0...999))"),
                 at: time)
-        case 91..<93: return .hold(id: id(), number(0...1) == 0)
+        case 91..<93: return .hold(id: id(), number(0...1) == 0, at: time)
         case 93:
             let id = id()
             let request = QueueConformance.request(id) { $0.metadata = [UInt8(number(0...255))] }

@@ -50,6 +50,28 @@ import Testing
         #expect(world.targets == ["/one", "/other"])
     }
 
+    /// Held for longer than the age limit, released, and then the process ends.
+    @Test(arguments: [false, true]) func theAgeCountsFromTheReleaseAlsoAfterARestart(ofTenant: Bool) throws {
+        let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
+        let token = try world.append(write("/a"))
+        func hold(_ isHeld: Bool) throws {
+            if ofTenant {
+                world.machine.hold(tenant: "", isHeld, now: world.now)
+            } else {
+                try world.machine.hold(token, isHeld, now: world.now)
+            }
+        }
+        try hold(true)
+        world.run(600_000)
+        try hold(false)
+        world.run(20_000)
+        try world.restart(session: nil)
+        world.run(20_000)
+        #expect(try world.state(token) == .pending)
+        world.run(30_000)
+        #expect(try world.state(token) == .dead)
+    }
+
     @Test func whatIsHeldDoesNotAge() throws {
         let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
         let held = try world.append(write("/held"), lane: "1")

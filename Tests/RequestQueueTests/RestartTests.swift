@@ -261,7 +261,7 @@ import Testing
         _ = world.machine.failed(batch)
         let next = world.machine.turn(now: world.now)
         let holds = next.changes.compactMap { change -> Bool? in
-            if case .hold(row, let isHeld) = change { isHeld } else { nil }
+            if case .hold(row, let isHeld, _) = change { isHeld } else { nil }
         }
         #expect(holds == [true, false, true, false])
         try world.store.commit(next.changes)

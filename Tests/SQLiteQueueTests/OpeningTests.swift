@@ -43,7 +43,7 @@ import Testing
     @Test func aCopyThatComesBackSendsNothing() throws {
         let store = try place.open()
         let copy = place.directory + "/copy"
-        try store.commit([.hold(id: 3, true)])
+        try store.commit([.hold(id: 3, true, at: 1)])
         try store.copy(to: copy)
         #expect(throws: QueueStoreError.copyExists(copy)) { try store.copy(to: copy) }
         for end in ["-wal", "-shm", "-journal"] { #expect(access(copy + end, F_OK) != 0) }

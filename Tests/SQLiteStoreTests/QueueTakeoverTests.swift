@@ -43,7 +43,7 @@ import Testing
         try queue.commit([
             .lease(id: 2, lease: 3),
             .requeue(id: 2, lease: 3, .init(notBefore: 77, attempts: 4, crashes: 1, doubts: 2, cause: "refused")),
-            .hold(id: 3, true), .lease(id: 4, lease: .max), .lease(id: 5, lease: 6),
+            .hold(id: 3, true, at: 1), .lease(id: 4, lease: .max), .lease(id: 5, lease: 6),
             finish(5, QueueConformance.success, lease: 6), finish(6, dead, at: 6000), .handled(id: 6),
             finish(7, RequestOutcome(.aborted), keeping: .result), finish(8, dead), .redeliver(id: 8, times: 2),
             .quarantine(id: 9, cause: "It cannot be read.", at: 7000),

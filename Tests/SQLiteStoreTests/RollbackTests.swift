@@ -18,7 +18,7 @@ import Testing
         try scratch.with { store in
             try Rows.commit(
                 store, [.insert(Rows.request(1)), .insert(Rows.request(2))],
-                [.done(2, at: 1)], [.queue(.lease(id: 1, lease: 9)), .queue(.hold(id: 1, true))],
+                [.done(2, at: 1)], [.queue(.lease(id: 1, lease: 9)), .queue(.hold(id: 1, true, at: 1))],
                 [.putSession(Rows.session(1, 2, fence: 1)), .putDevice(Rows.device(1, "alice"))],
                 [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))],
                 KeyRows.all())

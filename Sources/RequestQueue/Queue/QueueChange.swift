@@ -70,7 +70,8 @@ public enum QueueChange: Sendable, Equatable {
     case quarantine(id: UInt64, cause: String, at: Int64)
     /// Stores the remote identifier of an entity, in place of an earlier one.
     case map(IdentifierMapping, at: Int64)
-    case hold(id: UInt64, Bool)
+    /// Holds a request, or releases it. After a release its age counts from this time.
+    case hold(id: UInt64, Bool, at: Int64)
     /// Replaces the stored form of a request, because its metadata has changed.
     case rewrite(id: UInt64, form: [UInt8])
     /// Makes a dead request wait again, without the attempts and crashes that it had.
@@ -91,7 +92,7 @@ public enum QueueChange: Sendable, Equatable {
         switch self {
         case .insert(let request, _): request.id
         case .lease(let id, _), .requeue(let id, _, _), .finish(let id, _, _, _, _), .redeliver(let id, _),
-            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _),
+            .handled(let id), .forgetResponse(let id), .quarantine(let id, _, _), .hold(let id, _, _),
             .rewrite(let id, _), .revive(let id, _), .remove(let id):
             id
         case .map, .session, .prune: nil

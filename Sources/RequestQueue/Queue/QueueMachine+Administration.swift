@@ -88,16 +88,15 @@ extension QueueMachine {
         let entry = try live(token)
         guard entry.request.isHeld != isHeld else { return }
         entry.request.isHeld = isHeld
-        steps.append(.change(.hold(id: entry.id, isHeld), nil))
-        guard !isHeld else { return }
-        renew(entry, now: now)
-        wake(entry.lane)
+        if !isHeld { renew(entry, now: now) }
+        steps.append(.change(.hold(id: entry.id, isHeld, at: now.wall), nil))
+        if !isHeld { wake(entry.lane) }
     }
 
     /// Holds all requests of a tenant, present and future, or releases them.
     ///
-    /// This is not stored: the caller repeats it after a restart. After a release the age of the requests counts from
-    /// now.
+    /// The hold is not stored: the caller repeats it after a restart. After a release the age of the requests counts
+    /// from now, also after a restart.
     public mutating func hold(tenant: String, _ isHeld: Bool, now: QueueTime) {
         guard (tenants[tenant]?.isHeld ?? false) != isHeld else { return }
         let state = tenants.add(tenant)
@@ -105,6 +104,8 @@ extension QueueMachine {
         guard !isHeld else { return }
         for entry in live(of: tenant) {
             renew(entry, now: now)
+            // One that is held itself ages from its own release.
+            if !entry.request.isHeld { steps.append(.change(.hold(id: entry.id, false, at: now.wall), nil)) }
             wake(entry.lane)
         }
         if state.isQuiet { tenants.remove(state) }

@@ -96,7 +96,7 @@ extension QueueMachine {
         guard wasInFlight, !settings.isCarried else { return }
         guard request.crashes >= limits.crashes else { return suspects.append(request.id) }
         entry.request.isHeld = true
-        steps.append(.change(.hold(id: request.id, true), nil))
+        steps.append(.change(.hold(id: request.id, true, at: now.wall), nil))
     }
 
     /// Whether it is held because of ``QueueLimits/crashes``.

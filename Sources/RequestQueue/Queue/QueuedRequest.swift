@@ -177,7 +177,7 @@ public struct QueuedRequest: Sendable, Equatable {
         get { content.fields.metadata }
         set { change { $0.metadata = newValue } }
     }
-    /// When it was accepted, in milliseconds since 1970.
+    /// When it was accepted, or last queued again or released by an operator, in milliseconds since 1970.
     public internal(set) var timestamp: Int64
     /// The current state.
     public internal(set) var state: RequestState = .pending

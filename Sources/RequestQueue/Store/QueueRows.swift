@@ -142,7 +142,9 @@ extension QueueRows {
             learnt += 1
             mappings[TenantReference(tenant: mapping.tenant, reference: mapping.reference)] = .init(
                 mapping: mapping, at: at, place: learnt)
-        case .hold(let id, let isHeld): rows[id]?.request.isHeld = isHeld
+        case .hold(let id, let isHeld, let at):
+            rows[id]?.request.isHeld = isHeld
+            if !isHeld { rows[id]?.request.timestamp = at }
         case .rewrite(let id, let form): rows[id]?.form = form
         case .revive(let id, let at):
             guard let row = rows[id], row.request.state == .dead else { return }
