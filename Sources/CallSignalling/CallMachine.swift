@@ -108,6 +108,9 @@ package struct CallMachine<Payload: Sendable> {
         /// Whether an offer was sent, and whether one was received.
         var hasSentOffer = false
         var hasOffer = false
+        /// Whether the last own offer was answered for good, and whether any was.
+        var isAnswered = false
+        var hasBeenAnswered = false
         var candidatesSent = 0
         var candidatesReceived = 0
 
@@ -128,6 +131,10 @@ package struct CallMachine<Payload: Sendable> {
 
     private struct End {
         var call: String
+        /// Whether the account at the other end may come back with another device: it is in a group call.
+        var allowsOtherDevices = false
+        /// Whether another device of the person is in the call, or has ended it.
+        var isElsewhere = false
         /// The last streams of the devices of the other side.
         var streams: [DeviceID: Int64]
         var until: Int64
@@ -178,8 +185,14 @@ package struct CallMachine<Payload: Sendable> {
         var output: [CallOutgoing<Payload>] = []
         switch content {
         case .offer:
-            side.hasSentOffer = true
+            (side.hasSentOffer, side.isAnswered) = (true, false)
             (side.candidatesSent, side.candidatesReceived) = (0, 0)
+            if role == .sfu {
+                // A server that does not answer has no call. A later offer changes one that goes on.
+                if !side.hasBeenAnswered, side.deadline == nil { side.deadline = Self.uptime(now) + times.answering }
+                // The person comes from the device on which the group call was.
+                ends = ends.filter { $0.key.route != key.route || !$0.value.isElsewhere }
+            }
             if side.phase == .ringing, side.isOutgoing, role == .person {
                 side.deadline = Self.uptime(now) + times.ringing
             }
@@ -273,7 +286,7 @@ package struct CallMachine<Payload: Sendable> {
     /// Undoes the preparation of messages that could not be sent, so that the other side does not wait for them.
     package mutating func takeBack(_ messages: [CallOutgoing<Payload>]) {
         for message in messages.reversed() {
-            if message.user == own, case .answered(let caller) = message.message.content {
+            if message.user.isSame(as: own), case .answered(let caller) = message.message.content {
                 ringAgain(CallKey(message.message.route, caller), message.message.call)
                 continue
             }
@@ -324,7 +337,8 @@ package struct CallMachine<Payload: Sendable> {
         _ route: CallRoute, with user: String? = nil, call: String, state: String, now: Timestamp
     ) -> [CallOutgoing<Payload>] {
         var output: [CallOutgoing<Payload>] = []
-        let keys = sides.keys.filter { $0.route == route && (user ?? $0.user) == $0.user }.sorted { $0.user < $1.user }
+        let keys = sides.keys.filter { $0.route == route && (user ?? $0.user).isSame(as: $0.user) }
+            .sorted { $0.user < $1.user }
         for key in keys {
             guard var side = sides[key], side.phase != .unopened, side.call == call || side.role != .person else {
                 continue
@@ -342,18 +356,27 @@ package struct CallMachine<Payload: Sendable> {
     }
 
     /// Removes a side and remembers its end.
-    private mutating func remember(_ key: CallKey, _ side: Side, _ now: Timestamp) {
+    private mutating func remember(_ key: CallKey, _ side: Side, _ now: Timestamp, isElsewhere: Bool = false) {
         sides[key] = nil
-        remember(key, side.call, side.streams.mapValues(\.began), now)
+        var end = End(call: side.call, streams: side.streams.mapValues(\.began), until: 0)
+        end.allowsOtherDevices = !isElsewhere && (side.role == .client || side.role == .participant)
+        end.isElsewhere = isElsewhere
+        remember(key, end, now)
     }
 
-    private mutating func remember(_ key: CallKey, _ call: String, _ streams: [DeviceID: Int64], _ now: Timestamp) {
+    private mutating func remember(_ key: CallKey, _ end: End, _ now: Timestamp) {
         let uptime = Self.uptime(now)
         ends = ends.filter { $0.value.until > uptime }
         if ends.count >= CallLimits.ends, let oldest = ends.min(by: { $0.value.until < $1.value.until }) {
             ends[oldest.key] = nil
         }
-        ends[key] = End(call: call, streams: streams, until: uptime + CallLimits.endTime)
+        var end = end
+        end.until = uptime + CallLimits.endTime
+        // What the devices before have sent stays old.
+        if end.allowsOtherDevices, let earlier = ends[key]?.streams, earlier.count <= CallLimits.streams {
+            end.streams.merge(earlier) { max($0, $1) }
+        }
+        ends[key] = end
     }
 
     // MARK: Receiving
@@ -362,15 +385,16 @@ package struct CallMachine<Payload: Sendable> {
     package mutating func receive(
         _ message: Message, from user: String, _ device: DeviceID, now: Timestamp
     ) -> [Action] {
-        if user == own { return receiveOwn(message, now) }
+        if user.isSame(as: own) { return receiveOwn(message, now) }
         let key = CallKey(message.route, user)
         if let end = ends[key], end.until > Self.uptime(now), end.call == message.call,
-            end.streams[device].map({ message.stream <= $0 }) ?? true
+            end.streams[device].map({ message.stream <= $0 }) ?? !end.allowsOtherDevices
         {
             return [.dropped(.ended)]
         }
         var actions: [Action] = []
         if givesWay(to: message, key) { actions = giveWay(to: message, key, now) }
+        if comesBack(with: message, device, key) { actions += moveOver(key, to: message.call, now) }
         if isOver(by: message, device, key) { actions += finish(key, now) }
         var side: Side
         if let known = sides[key] {
@@ -400,7 +424,7 @@ package struct CallMachine<Payload: Sendable> {
     private func hasRoom(for message: Message, from user: String) -> Bool {
         let isClient = message.role == .client
         let ofOne = sides.count { key, side in
-            key.user == user && !side.isOutgoing && (isClient || side.phase != .open)
+            key.user.isSame(as: user) && !side.isOutgoing && (isClient || side.phase != .open)
         }
         guard sides.count < CallLimits.sides, ofOne < CallLimits.ofOne else { return false }
         return isClient || sides.values.count(where: { $0.phase != .open }) < CallLimits.unanswered
@@ -412,7 +436,7 @@ package struct CallMachine<Payload: Sendable> {
         for (key, side) in sides {
             let bytes = side.waitingBytes
             all += bytes
-            if key.user == user { ofOne += bytes }
+            if key.user.isSame(as: user) { ofOne += bytes }
         }
         return all <= CallLimits.waitingBytes && ofOne <= CallLimits.waitingBytesOfOne
     }
@@ -422,7 +446,8 @@ package struct CallMachine<Payload: Sendable> {
     /// It is the call of the person with the lower name. Both know the names, so both decide the same; the other call is
     /// dropped there as one with an id that is in use.
     private func givesWay(to message: Message, _ key: CallKey) -> Bool {
-        guard let side = sides[key], side.role == .person, side.isOutgoing, side.phase == .ringing, key.user < own,
+        guard let side = sides[key], side.role == .person, side.isOutgoing, side.phase == .ringing,
+            key.user == own ? key.user.utf8.lexicographicallyPrecedes(own.utf8) : key.user < own,
             message.role ?? .person == .person
         else { return false }
         return switch message.content {
@@ -452,6 +477,32 @@ package struct CallMachine<Payload: Sendable> {
         }
         remember(key, side, now)
         return actions + [.ended(key, .unanswered(isOutgoing: true))]
+    }
+
+    /// Whether a participant joins a group call of this server with another device than before.
+    ///
+    /// The device before has not left, or its end was lost. It cannot come back with what it has sent already.
+    private func comesBack(with message: Message, _ device: DeviceID, _ key: CallKey) -> Bool {
+        guard let side = sides[key], side.role == .client, let other = side.device, other != device,
+            message.role == .client, case .offer = message.content
+        else { return false }
+        return side.streams[device].map { $0.began < message.stream } ?? (side.streams.count < CallLimits.streams)
+    }
+
+    /// Ends a participant's side, so that another device of the participant has the call.
+    private mutating func moveOver(_ key: CallKey, to call: String, _ now: Timestamp) -> [Action] {
+        guard var side = sides[key], let device = side.device else { return [] }
+        var actions: [Action] = []
+        append(.end(state: Self.answeredElsewhere, caller: nil), key, &side, to: device, &actions)
+        var next = Side(role: nil, call: call)
+        next.deadline = Self.uptime(now) + times.answering
+        next.streams = side.streams.mapValues { stream in
+            var stream = stream
+            (stream.held, stream.gapEnd) = ([:], nil)
+            return stream
+        }
+        sides[key] = next
+        return actions + [.ended(key, .byPeer(Self.failed))]
     }
 
     /// Whether a message is of a later call of the other person, so that the one here is over.
@@ -561,9 +612,11 @@ package struct CallMachine<Payload: Sendable> {
         switch message.content {
         case .answered: return [.dropped(.unexpected)]
         case .offer: return applyOffer(deliver, message, key, device, &side, now)
-        case .answer:
-            guard side.hasSentOffer, side.phase != .unopened else { return [.dropped(.unexpected)] }
+        case .answer(_, let isFinal):
+            // An offer has one answer: another one would be taken for that to the next offer.
+            guard side.hasSentOffer, !side.isAnswered, side.phase != .unopened else { return [.dropped(.unexpected)] }
             (side.device, side.phase, side.deadline) = (device, .open, nil)
+            (side.isAnswered, side.hasBeenAnswered) = (isFinal, true)
             return [deliver]
         case .candidate: return applyCandidate(deliver, message, key, device, &side)
         case .ciphertext: return applyCiphertext(deliver, message, key, device, &side, now)
@@ -573,7 +626,13 @@ package struct CallMachine<Payload: Sendable> {
                 return [.dropped(.unexpected)]
             }
             side.role = .participant
-            guard invites, side.phase == .unopened, !isJoined(key.route) else {
+            if invites, isJoined(key.route) {
+                // The person is in the call, with this device: the others do not ring for it.
+                if side.phase == .unopened { side.call = message.call }
+                side.open()
+                return [deliver, .send(toOwnDevices(.answered(caller: key.user), key.route, message.call))]
+            }
+            guard invites, side.phase == .unopened else {
                 return side.phase == .unopened && !isJoined(key.route)
                     ? keep(message, key.user, device, &side) : [deliver]
             }
@@ -670,20 +729,22 @@ package struct CallMachine<Payload: Sendable> {
         default: return [.dropped(.unexpected)]
         }
         let key = CallKey(message.route, caller)
+        var end = End(call: message.call, streams: [:], until: 0)
+        end.isElsewhere = true
         guard let side = sides[key] else {
             // It has overtaken the offer, which is late then.
-            remember(key, message.call, [:], now)
+            remember(key, end, now)
             return []
         }
         guard side.call == message.call else {
             // What waits is of another call.
             guard side.phase == .unopened else { return [.dropped(.otherCall)] }
-            remember(key, message.call, [:], now)
+            remember(key, end, now)
             return []
         }
         // Both have answered: the caller decides.
         guard !side.isOutgoing, side.phase != .open else { return [.dropped(.late)] }
-        remember(key, side, now)
+        remember(key, side, now, isElsewhere: true)
         return side.phase == .ringing ? [.ended(key, ending)] : []
     }
 
@@ -697,7 +758,7 @@ package struct CallMachine<Payload: Sendable> {
             guard var side = sides[key] else { continue }
             if let deadline = side.deadline, deadline <= uptime {
                 actions += side.kept.map { _ in .dropped(.expired) }
-                if side.phase == .ringing {
+                if side.phase == .ringing || side.role == .sfu {
                     if side.isOutgoing, side.nextNumber > 0 {
                         var output: [CallOutgoing<Payload>] = []
                         append(

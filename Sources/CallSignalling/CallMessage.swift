@@ -31,6 +31,9 @@ package struct CallRoute: Hashable, Sendable {
         }
     }
 
+    package static func == (left: Self, right: Self) -> Bool { left.text.isSame(as: right.text) }
+    package func hash(into hasher: inout Hasher) { text.hashBytes(into: &hasher) }
+
     private static func isUUID(_ text: Substring) -> Bool {
         guard text.utf8.count == 36 else { return false }
         return text.utf8.enumerated().allSatisfy { place, byte in
@@ -40,12 +43,32 @@ package struct CallRoute: Hashable, Sendable {
     }
 }
 
-/// One side of a call: the call, and the account at the other end.
+/// One side of a call: the call, and the account at the other end, whose name is compared byte by byte.
 package struct CallKey: Hashable, Sendable {
     package var route: CallRoute
     package var user: String
 
     package init(_ route: CallRoute, _ user: String) { (self.route, self.user) = (route, user) }
+
+    package static func == (left: Self, right: Self) -> Bool {
+        left.user.isSame(as: right.user) && left.route == right.route
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        hasher.combine(route)
+        user.hashBytes(into: &hasher)
+    }
+}
+
+extension String {
+    /// Whether all bytes are the same. Swift takes texts for equal that differ in the composition of letters, and a server
+    /// may have an account under each of them.
+    package func isSame(as other: String) -> Bool { utf8.elementsEqual(other.utf8) }
+
+    fileprivate func hashBytes(into hasher: inout Hasher) {
+        for byte in utf8 { hasher.combine(byte) }
+        hasher.combine(utf8.count)
+    }
 }
 
 /// What the account at the other end is in a call.
@@ -64,7 +87,8 @@ package enum CallRole: Sendable, Hashable {
 package struct CallMessage<Payload: Sendable>: Sendable {
     package enum Content: Sendable {
         case offer(Payload)
-        case answer(Payload)
+        /// - Parameter isFinal: whether no other answer to the same offer follows.
+        case answer(Payload, isFinal: Bool = true)
         case candidate(Payload)
         case ciphertext(Payload)
         /// - Parameter invites: whether the recipient's device rings.

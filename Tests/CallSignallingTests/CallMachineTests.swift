@@ -769,6 +769,156 @@ import Testing
         #expect(server.log == ["offer bob"])
     }
 
+    /// A server that is away: the person is told, and nothing of the call stays.
+    @Test func aServerThatDoesNotAnswerHasNoCall() {
+        let (server, people) = group()
+        let (alice, bob) = (people[0], people[1])
+        world.roles["alice"] = .client
+        world.send(.offer("alice"), from: alice, to: "server", call: "call of alice", as: .sfu)
+        world.perform(alice.machine.joined(world.key("").route), by: alice)
+        world.network = []
+        world.pass(times.answering - 1)
+        #expect(alice.log.isEmpty)
+        world.pass(1)
+        #expect(alice.log == ["nobody answers"])
+        #expect(world.network.map { CallWorld.text($0.message.content) } == ["end userInitiatedUnanswered"])
+        world.deliverAll()
+        #expect(alice.machine.count == 0 && alice.machine.nextWake == nil)
+        // One that has answered stays, also if a later offer has no answer.
+        join(bob, server)
+        world.roles["bob"] = .client
+        world.send(.offer("more"), from: bob, to: "server", call: "call of bob", as: .sfu)
+        world.pass(10 * times.answering)
+        #expect(bob.log == ["answer for bob"] && bob.machine.nextWake == nil)
+    }
+
+    /// The person is in the call with one device, and is invited to it: the other device stops ringing.
+    @Test func anInvitationToAJoinedCallRingsOnNoOtherDevice() {
+        let (server, people) = group()
+        let (alice, bob) = (people[0], people[1])
+        let tablet = world.device("bob", 8)
+        join(alice, server)
+        join(bob, server)
+        for number in 1...2 {
+            world.send(
+                .control("invitation \(number)", invites: true), from: alice, to: "bob", call: "call of alice",
+                as: .participant)
+            world.deliverAll()
+        }
+        #expect(bob.log == ["answer for bob", "control invitation 1", "control invitation 2"])
+        #expect(tablet.log == ["control invitation 1", "answered elsewhere"])
+        #expect(bob.machine.nextWake == nil && tablet.machine.nextWake == nil)
+        // It is a participant: he is told when she leaves.
+        world.end("userInitiated", by: alice, call: "call of alice")
+        world.deliverAll()
+        #expect(bob.log.last == "ended: userInitiated")
+    }
+
+    /// A person leaves with one device and comes back with another one at once.
+    @Test func aParticipantComesBackWithAnotherDevice() {
+        let (server, people) = group()
+        let (alice, bob) = (people[0], people[1])
+        let tablet = world.device("alice", 8)
+        join(alice, server)
+        join(bob, server)
+        func exchange(_ device: CallWorld.Device, _ text: String) {
+            world.send(.ciphertext(text), from: device, to: "bob", call: "call of alice", as: .participant)
+            world.send(.ciphertext(text), from: bob, to: "alice", call: "call of bob", as: .participant)
+            world.deliverAll()
+        }
+        exchange(alice, "1")
+        world.end("userInitiated", by: alice, call: "call of alice")
+        world.deliverAll()
+        world.pass(1000)
+        join(tablet, server)
+        exchange(tablet, "2")
+        #expect(server.log == ["offer alice", "offer bob", "ended: userInitiated", "offer alice"])
+        #expect(tablet.log.first == "answer for alice" && tablet.log.last == "ciphertext 2")
+        #expect(bob.log == ["answer for bob", "ciphertext 1", "ended: userInitiated", "ciphertext 2"])
+        // What the first device has sent before stays old.
+        world.end("userInitiated", by: tablet, call: "call of alice")
+        world.deliverAll()
+        let late = CallMessage(
+            world.key("").route, call: "call of alice", role: .client, stream: 1, number: 0, .offer("late"), size: 1)
+        world.deliver(.init(from: alice, to: server, message: late))
+        #expect(server.log.last == "ended: userInitiated" && server.dropped == [.ended])
+    }
+
+    /// A device that has stopped without an end does not keep the person's other one out.
+    @Test func anotherDeviceTakesAGroupCallOver() {
+        let (server, people) = group()
+        let alice = people[0]
+        let tablet = world.device("alice", 8)
+        join(alice, server)
+        world.pass(1000)
+        join(tablet, server)
+        #expect(server.log == ["offer alice", "ended: failed", "offer alice"])
+        #expect(tablet.log == ["answer for alice"])
+        #expect(alice.log == ["answer for alice", "ended: auxiliaryDeviceAnswered"])
+        #expect(alice.machine.count == 0 && server.machine.count == 1)
+        // It comes back in the same way, and with nothing that it has sent before.
+        world.pass(1000)
+        join(alice, server)
+        #expect(server.log.suffix(2) == ["ended: failed", "offer alice"])
+        #expect(alice.log.last == "answer for alice" && tablet.log.last == "ended: auxiliaryDeviceAnswered")
+    }
+
+    /// The other device was told that the call was answered; it takes the call over later.
+    @Test func aDeviceThatHasStoppedRingingMayJoin() {
+        let (server, people) = group()
+        let (alice, bob) = (people[0], people[1])
+        let tablet = world.device("bob", 8)
+        join(alice, server)
+        world.send(
+            .control("invitation", invites: true), from: alice, to: "bob", call: "call of alice", as: .participant)
+        world.deliverAll()
+        join(bob, server)
+        #expect(tablet.log == ["control invitation", "answered elsewhere"])
+        world.end("userInitiated", by: bob, call: "call of bob")
+        world.deliverAll()
+        world.pass(1000)
+        join(tablet, server)
+        world.send(.ciphertext("key"), from: alice, to: "bob", call: "call of alice", as: .participant)
+        world.deliverAll()
+        #expect(tablet.log.last == "ciphertext key")
+    }
+
+    /// Names that are equal as texts, and not byte by byte, are two accounts.
+    @Test func accountsAreComparedByteByByte() {
+        let (alice, zoe) = (world.device("alice", 1), world.device("zo\u{EB}", 2))
+        let other = world.device("zoe\u{308}", 3)
+        world.send(.offer("o"), from: alice, to: zoe.user)
+        world.deliverAll()
+        #expect(zoe.log == ["offer o"] && other.log.isEmpty)
+        for content in [CallMessage<String>.Content.answer("forged"), .end(state: "userInitiated", caller: nil)] {
+            let message = CallMessage(
+                world.key("").route, call: "call 1", role: .person, stream: 1, number: 0, content, size: 1)
+            world.deliver(.init(from: other, to: alice, message: message))
+        }
+        #expect(alice.log.isEmpty)
+        world.send(.answer("a"), from: zoe, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(alice.log == ["answer a"])
+        #expect(CallRoute("zo\u{EB}") != CallRoute("zoe\u{308}"))
+    }
+
+    /// An offer has one answer, which provisional ones may precede.
+    @Test func anOfferHasOneAnswer() {
+        let (alice, bob) = (world.device("alice", 1), world.device("bob", 2))
+        world.send(.offer("o"), from: alice, to: "bob")
+        world.deliverAll()
+        for (text, isFinal) in [("p1", false), ("p2", false), ("a", true), ("again", true), ("p3", false)] {
+            world.send(.answer(text, isFinal: isFinal), from: bob, to: "alice", device: alice)
+            world.deliverAll()
+        }
+        #expect(alice.log == ["answer p1", "answer p2", "answer a"] && alice.dropped == [.unexpected, .unexpected])
+        world.send(.offer("more"), from: alice, to: "bob")
+        world.deliverAll()
+        world.send(.answer("b"), from: bob, to: "alice", device: alice)
+        world.deliverAll()
+        #expect(alice.log.last == "answer b")
+    }
+
     @Test func aServerMakesNoOffersAndSendsNoCiphertexts() {
         let (server, people) = group()
         join(people[0], server)

@@ -70,7 +70,7 @@ final class CallWorld {
 
     func post(_ output: [CallOutgoing<String>], from device: Device) {
         for outgoing in output {
-            for recipient in devices where recipient.user == outgoing.user && recipient !== device {
+            for recipient in devices where recipient.user.isSame(as: outgoing.user) && recipient !== device {
                 guard outgoing.device == nil || outgoing.device == recipient.id else { continue }
                 var message = outgoing.message
                 message.role = roles[device.user]
@@ -108,7 +108,7 @@ final class CallWorld {
     static func text(_ content: CallMessage<String>.Content) -> String {
         switch content {
         case .offer(let text): "offer \(text)"
-        case .answer(let text): "answer \(text)"
+        case .answer(let text, _): "answer \(text)"
         case .candidate(let text): "candidate \(text)"
         case .ciphertext(let text): "ciphertext \(text)"
         case .control(let text, _): "control \(text)"

@@ -169,7 +169,7 @@ struct CallEnvelope: Hashable, Codable {
     var content: Content {
         switch type {
         case .sdpOffer: .offer(payload)
-        case .sdpAnswer: .answer(payload)
+        case .sdpAnswer: .answer(payload, isFinal: payload.sdp?.type != .pranswer)
         case .iceCandidate: .candidate(payload)
         case .ciphertext: .ciphertext(payload)
         case .groupControl: .control(payload, invites: payload.control == .invitation)
@@ -181,7 +181,7 @@ struct CallEnvelope: Hashable, Codable {
     static func parts(of content: Content) -> (Kind, Payload) {
         switch content {
         case .offer(let payload): (.sdpOffer, payload)
-        case .answer(let payload): (.sdpAnswer, payload)
+        case .answer(let payload, _): (.sdpAnswer, payload)
         case .candidate(let payload): (.iceCandidate, payload)
         case .ciphertext(let payload): (.ciphertext, payload)
         case .control(let payload, _): (.groupControl, payload)

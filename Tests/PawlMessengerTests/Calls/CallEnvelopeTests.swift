@@ -184,6 +184,18 @@ import Testing
         #expect(try !envelope.text().contains("canary"))
     }
 
+    @Test func provisionalAnswersAreToldFromFinalOnes() {
+        for kind in SessionDescription.Kind.allCases {
+            var envelope = Self.envelope(.sdpAnswer)
+            envelope.payload.sdp?.type = kind
+            guard case .answer(_, let isFinal) = envelope.content else {
+                Issue.record("no answer")
+                continue
+            }
+            #expect(isFinal == (kind != .pranswer))
+        }
+    }
+
     @Test func endStatesAreReadInBothSpellings() {
         #expect(CallEndState.allCases.count == 7)
         for state in CallEndState.allCases {
