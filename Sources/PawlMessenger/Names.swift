@@ -6,7 +6,8 @@ import Devices
 import Envelope
 import Messenger
 
-/// The name of a person at the server. Equal regardless of case.
+/// The name of a person at the server. Equal regardless of case, and not if the composition of letters differs: a server
+/// may have an account under each form.
 public struct Username: Hashable, Comparable, Sendable, Codable, ExpressibleByStringLiteral, CustomStringConvertible {
     /// The name in lower case.
     public let raw: String
@@ -28,8 +29,17 @@ public struct Username: Hashable, Comparable, Sendable, Codable, ExpressibleBySt
     }
     /// The name in lower case.
     public var description: String { raw }
-    /// Ordered as texts.
-    public static func < (left: Username, right: Username) -> Bool { left.raw < right.raw }
+    /// Whether the bytes of two names in lower case are the same.
+    public static func == (left: Username, right: Username) -> Bool { left.raw.utf8.elementsEqual(right.raw.utf8) }
+    /// Hashes the bytes of the name in lower case.
+    public func hash(into hasher: inout Hasher) {
+        for byte in raw.utf8 { hasher.combine(byte) }
+        hasher.combine(raw.utf8.count)
+    }
+    /// Ordered by the bytes of the names in lower case.
+    public static func < (left: Username, right: Username) -> Bool {
+        left.raw.utf8.lexicographicallyPrecedes(right.raw.utf8)
+    }
 }
 
 /// The id of a device: 16 hexadecimal digits, drawn when the device is made.

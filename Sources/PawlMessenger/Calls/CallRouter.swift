@@ -95,7 +95,7 @@ final class CallRouter: Sendable {
     // MARK: Names
 
     private func isGroup(_ call: Call, _ options: CallOptions) -> Bool {
-        call.recipients.contains { $0.secretName == options.sfuName }
+        call.recipients.contains { $0.secretName.isSame(as: options.sfuName) }
     }
 
     private func names(_ call: Call) -> Set<Username> {
@@ -104,8 +104,10 @@ final class CallRouter: Sendable {
 
     /// The participant of a call with an account, in the spelling of the call; nil if it is not in the call.
     private func participant(_ user: String, of call: Call) -> Call.Participant? {
-        ([call.sender] + call.recipients).first { Username($0.secretName).raw == user }
+        ([call.sender] + call.recipients).first { Username($0.secretName).raw.isSame(as: user) }
     }
+
+    private func isOwn(_ outgoing: CallOutgoing<Payload>) -> Bool { outgoing.user.isSame(as: own.raw) }
 
     /// The account of the server; nil if there is none.
     private func server(_ options: CallOptions) -> String? {
@@ -150,7 +152,7 @@ final class CallRouter: Sendable {
         }
         let options = state.withLock { $0.options }
         let (user, _) = try destination(of: call, options)
-        guard Username(metadata.offerSecretName).raw == user else { throw CallError.notParticipant }
+        guard Username(metadata.offerSecretName).raw.isSame(as: user) else { throw CallError.notParticipant }
         try await send(call, to: device.id) { [.answer(Payload(call: $0, sdp: sdp))] }
     }
 
@@ -190,11 +192,11 @@ final class CallRouter: Sendable {
         if let recipient, role != .person {
             // Neither ciphertexts nor invitations are for the server.
             let name = Username(recipient)
-            guard recipient != options.sfuName, name.raw != server(options), name != own, names(call).contains(name)
-            else { throw CallError.notParticipant }
+            let isServer = recipient.isSame(as: options.sfuName) || server(options).map(name.raw.isSame) ?? false
+            guard !isServer, name != own, names(call).contains(name) else { throw CallError.notParticipant }
             (user, role) = (name.raw, role == .client ? .client : .participant)
         } else if let recipient {
-            guard Username(recipient).raw == user else { throw CallError.notParticipant }
+            guard Username(recipient).raw.isSame(as: user) else { throw CallError.notParticipant }
         }
         var wireCall = call
         wireCall.metadata = nil
@@ -253,7 +255,7 @@ final class CallRouter: Sendable {
         }
         for (number, outgoing) in output.enumerated() {
             // The call does not wait for the notice to the person's other devices.
-            guard outgoing.user != own.raw else {
+            guard !isOwn(outgoing) else {
                 transmitLater(outgoing, call)
                 continue
             }
@@ -278,7 +280,7 @@ final class CallRouter: Sendable {
         let (messenger, options) = state.withLock { ($0.messenger, $0.options) }
         let message = outgoing.message
         let (kind, payload) = CallEnvelope.parts(of: message.content)
-        let isToServer = outgoing.user == server(options)
+        let isToServer = server(options).map(outgoing.user.isSame) ?? false
         if isToServer { try await checkServer(options) }
         // The recipient's name in the spelling of the call.
         let to =
@@ -290,7 +292,7 @@ final class CallRouter: Sendable {
             from: options.isServer ? options.sfuName : own.raw, to: to, kind, (message.stream, message.number), payload)
         let text = try envelope.text()
         guard text.utf8.count <= ChatContent.textLimit else { throw CallError.tooLong }
-        if outgoing.user == Self.plainServer {
+        if outgoing.user.isSame(as: Self.plainServer) {
             guard case .plain(_, let send) = options.sfu else { throw CallError.noServer }
             return try await send(text)
         }
@@ -421,8 +423,8 @@ final class CallRouter: Sendable {
             rearm(&state)
             return output
         }
-        for outgoing in output where outgoing.user == own.raw { transmitLater(outgoing, call) }
-        for outgoing in output where outgoing.user != own.raw { try await transmit(outgoing, call) }
+        for outgoing in output where isOwn(outgoing) { transmitLater(outgoing, call) }
+        for outgoing in output where !isOwn(outgoing) { try await transmit(outgoing, call) }
     }
 
     private func close(_ key: CallKey, _ endState: CallEndState?, _ state: inout State) {
@@ -442,7 +444,7 @@ final class CallRouter: Sendable {
 
     /// Takes an envelope of a server without keys.
     func receive(plain text: String, from name: String) throws(CallError) {
-        guard case .plain(let allowed, _) = state.withLock({ $0.options.sfu }), name == allowed else {
+        guard case .plain(let allowed, _) = state.withLock({ $0.options.sfu }), name.isSame(as: allowed) else {
             throw .noServer
         }
         take(text, from: Self.plainServer, DeviceID(0), isSealed: false)
@@ -479,18 +481,19 @@ final class CallRouter: Sendable {
         of user: String, _ envelope: CallEnvelope, _ key: CallKey, _ state: State
     ) -> Admission {
         let options = state.options
-        let isToOwn = Username(envelope.to) == own || (options.isServer && envelope.to == options.sfuName)
+        let isToOwn =
+            Username(envelope.to) == own || (options.isServer && envelope.to.isSame(as: options.sfuName))
         guard isToOwn else { return .refused }
-        if user == server(options) {
+        if server(options).map(user.isSame) ?? false {
             // Even the pinned server sends neither offers nor ciphertexts.
             let isAllowed = [.sdpAnswer, .iceCandidate, .groupControl, .end].contains(envelope.type)
-            guard isAllowed, envelope.payload.caller == nil, envelope.from == options.sfuName, isPinned(state),
-                envelope.payload.control != .invitation
+            guard isAllowed, envelope.payload.caller == nil, envelope.from.isSame(as: options.sfuName),
+                isPinned(state), envelope.payload.control != .invitation
             else { return .refused }
             return .admitted(as: .sfu)
         }
-        guard Username(envelope.from).raw == user else { return .refused }
-        if user == own.raw { return .admitted(as: nil) }
+        guard Username(envelope.from).raw.isSame(as: user) else { return .refused }
+        if user.isSame(as: own.raw) { return .admitted(as: nil) }
         guard let call = envelope.payload.call else {
             // Lists of participants come from the server only.
             guard envelope.type != .groupControl else { return .refused }
@@ -504,8 +507,8 @@ final class CallRouter: Sendable {
         guard names.contains(own) else { return .refused }
         if isGroup(call, options) { return .admitted(as: .participant) }
         // Only the caller begins a call.
-        guard call.recipients.count == 1, state.known[key] != nil || Username(call.sender.secretName).raw == user
-        else { return .refused }
+        let isCaller = Username(call.sender.secretName).raw.isSame(as: user)
+        guard call.recipients.count == 1, state.known[key] != nil || isCaller else { return .refused }
         return .admitted(as: .person)
     }
 
@@ -523,7 +526,10 @@ final class CallRouter: Sendable {
             switch action {
             case .deliver(let key, let device, let message): deliver(message, key, device, &state)
             case .send(let outgoing):
-                guard let call = state.known[CallKey(outgoing.message.route, outgoing.user)]?.call else { continue }
+                var user = outgoing.user
+                // What the person's other devices are told is about the call of somebody else.
+                if case .answered(let caller) = outgoing.message.content { user = caller }
+                guard let call = state.known[CallKey(outgoing.message.route, user)]?.call else { continue }
                 transmitLater(outgoing, call)
             case .ended(let key, let ending): end(key, ending, &state)
             case .dropped(let reason): state.statistics.dropped[reason.rawValue, default: 0] += 1
@@ -569,7 +575,7 @@ final class CallRouter: Sendable {
         guard let part = payload.part, let bytes = payload.ciphertext else { return message }
         if part.number == 0 { earlier = Partial(connectionId: payload.connectionId, count: part.count) }
         guard var partial = earlier, partial.next == part.number, partial.count == part.count,
-            partial.connectionId == payload.connectionId
+            (partial.connectionId ?? "").isSame(as: payload.connectionId ?? "")
         else {
             drop(.expired)
             return nil

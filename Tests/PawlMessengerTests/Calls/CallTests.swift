@@ -55,6 +55,30 @@ import Testing
         for app in [alice, bob] { app.close() }
     }
 
+    /// Names that are equal as texts, and not byte by byte, are two accounts: the other one does not speak for this one.
+    @Test func aNameInAnotherCompositionIsAnotherPerson() async throws {
+        let server = SpoofServer()
+        let alice = try await CallApp.register("alice", at: server)
+        let zoe = try await CallApp.register("zo\u{EB}", at: server)
+        let other = try await CallApp.register("zoe\u{308}", at: server)
+        #expect(zoe.messenger.username != other.messenger.username)
+        let call = alice.call(zoe.name)
+        try await alice.messenger.sendOffer(call: call)
+        try await wait(zoe, for: ["offer o"])
+        let end = CallEnvelope(
+            callId: call.sharedCommunicationId, call: call.id, from: zoe.name, to: "alice", .end, (.max, 0),
+            .init(endState: "userInitiated"))
+        let job = SignalJob(to: "alice", kind: CallRouter.kind, text: try end.text(), lifetime: 30)
+        try await eventuallyAsync("it is sent") { (try? await other.messenger.send(job)) != nil }
+        try await eventuallyAsync("it is dropped") {
+            alice.messenger.callStatistics.dropped["notParticipant"] ?? 0 > 0
+        }
+        try await zoe.answer()
+        try await wait(alice, for: ["answer a"])
+        #expect(other.log.isEmpty)
+        for app in [alice, zoe, other] { app.close() }
+    }
+
     /// With the times of the program: 30 seconds.
     @Test func whatNobodyAnswersEndsByItself() async throws {
         let server = SpoofServer()
