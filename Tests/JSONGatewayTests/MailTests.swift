@@ -238,9 +238,12 @@ import Vault
         world.now.wall += 31 * 86_400_000
         world.now.monotonic += 61_000_000_000
         _ = world.perform(.tick)
-        #expect(try world.store.records(.mailboxEntry).isEmpty && world.store.records(.sharedCiphertext).isEmpty)
+        #expect(try world.store.records(.sharedCiphertext).isEmpty)
         _ = post("m2", to: bob)
-        #expect(call("GET", "messages", as: "bob")["messages[0].sequence"] == "2")
+        let page = call("GET", "messages", as: "bob")
+        #expect(page["messages[0].kind"] == "lost" && page["messages[0].count"] == "1")
+        #expect(page["messages[0].device"] == alice.name && page["messages[0].message"] == nil)
+        #expect(page["messages[1].sequence"] == "2")
         // With the device goes what waits for it.
         _ = world.perform(
             .directory(
@@ -289,6 +292,126 @@ import Vault
         #expect(again.send("POST", "/_pawl/v1/messages", as: "t-alice", next)?["error"] == "pawl_full")
         _ = again.send("PUT", "/_pawl/v1/messages/acknowledged", as: "t-carol", #"{"through":1}"#)
         #expect(again.send("POST", "/_pawl/v1/messages", as: "t-alice", next)?.status == 200)
+    }
+
+    // MARK: Devices that are away
+
+    /// Lets the time pass after which a device that has fetched nothing is away.
+    private func passAway() {
+        world.now.wall += Mailboxes.awayTime + 1
+        world.now.monotonic += 61_000_000_000
+        _ = world.perform(.tick)
+    }
+
+    private func fill(_ count: Int, _ prefix: String, as name: String = "alice") {
+        for number in 1...count {
+            #expect(post("\(prefix)\(number)", "\(prefix)\(number)", to: bob, as: name).status == 200)
+            world.now.monotonic += 1_000_000_000
+        }
+    }
+
+    /// What a device is told of lost messages: the number for each sending device, and the texts that it gets.
+    private func whatIsLeft(_ device: AppDevice, in world: JSONWorld) -> (lost: [String: Int], texts: [String]) {
+        var (lost, texts, after): ([String: Int], [String], String) = ([:], [], "0")
+        while true {
+            let page = world.call("GET", "messages?after=\(after)", as: "t-\(device.account)")
+            for index in 0..<50 {
+                guard let kind = page["messages[\(index)].kind"] else { return (lost, texts) }
+                after = page["messages[\(index)].sequence"] ?? after
+                if kind == "lost" {
+                    let sender = page["messages[\(index)].device"] ?? ""
+                    lost[sender, default: 0] += Int(page["messages[\(index)].count"] ?? "") ?? 0
+                } else if kind == "message" {
+                    texts.append(String(decoding: page.bytes("messages[\(index)].message"), as: UTF8.self))
+                }
+            }
+        }
+    }
+
+    /// A device that does not come stops its senders for some days only. The oldest goes first, and the device is told.
+    @Test func theOldestGoesWhenADeviceStaysAway() throws {
+        fill(250, "a")
+        #expect(post("early", to: bob)["error"] == "pawl_full", "it may come back soon")
+        passAway()
+        fill(3, "b")
+        // It is away still, although its oldest message is a new one.
+        fill(250, "c")
+        let expected = (1...249).map { "c\($0 + 1)" }
+        let (lost, texts) = whatIsLeft(bob, in: world)
+        #expect(lost == [alice.name: 254] && texts == expected)
+        // The same after a restart.
+        let again = try JSONWorld(.hosted, store: world.store)
+        _ = again.call("PUT", "device", as: "t-bob", bob.publication(over: again.challenge("t-bob")))
+        let (lostAgain, textsAgain) = whatIsLeft(bob, in: again)
+        #expect(lostAgain == lost && textsAgain == texts)
+        // It has come, so its senders wait again when its mailbox is full.
+        #expect(call("PUT", "messages/acknowledged", as: "bob", #"{"through":9999}"#).status == 200)
+        fill(250, "d")
+        #expect(post("more", to: bob)["error"] == "pawl_full")
+        #expect(whatIsLeft(bob, in: world).lost.isEmpty)
+    }
+
+    /// In a mailbox that others have filled, the sender that has most of it makes room.
+    @Test func aFullMailboxIsSharedFairly() throws {
+        let carol = world.device("carol", id: 3)
+        let crowd = (10...13).map { world.device("crowd\($0)", id: $0) }
+        fill(50, "c", as: "carol")
+        for device in crowd.dropLast() { fill(250, "x", as: device.account) }
+        fill(200, "x", as: crowd[3].account)
+        passAway()
+        fill(30, "y", as: "carol")
+        let (lost, texts) = whatIsLeft(bob, in: world)
+        #expect(lost[carol.name] == nil)
+        #expect(texts.filter { $0.hasPrefix("c") || $0.hasPrefix("y") }.count == 80)
+        #expect(crowd.reduce(0) { $0 + (lost[$1.name] ?? 0) } >= 30)
+        #expect(lost[crowd[3].name] == nil, "it has a smaller part")
+    }
+
+    /// Bodies that wait for a device that never comes do not stop their sender for all others.
+    @Test func bodiesOfDevicesThatAreAwayMakeRoom() throws {
+        let carol = world.device("carol", id: 3)
+        let body = String(repeating: "y", count: 256 << 10)
+        var sent = 0
+        while sent < 40, post("b\(sent)", to: carol, body: body).status == 200 {
+            sent += 1
+            world.now.monotonic += 1_000_000_000
+        }
+        #expect(sent == 31)
+        #expect(post("stopped", to: bob, body: body)["error"] == "pawl_full")
+        passAway()
+        #expect(post("free", to: bob, body: body).status == 200)
+        #expect(try world.store.records(.sharedCiphertext).count == 31, "one body has gone")
+        #expect(whatIsLeft(bob, in: world).lost.isEmpty)
+        #expect(whatIsLeft(carol, in: world).lost == [alice.name: 1])
+    }
+
+    /// A receipt takes the place of no message, and receipts go before messages.
+    @Test func receiptsMakeRoomFirst() throws {
+        func receipt(_ id: String) -> JSONWorld.Answer {
+            world.now.monotonic += 1_000_000_000
+            return call("POST", "receipts", as: "alice", #"{"to":"bob","id":"\#(id)","kind":"read"}"#)
+        }
+        fill(249, "a")
+        #expect(receipt("r1").status == 200)
+        passAway()
+        #expect(post("b1", to: bob).status == 200)
+        #expect(whatIsLeft(bob, in: world).lost.isEmpty)
+        #expect(receipt("r2").status == 200)
+        let (lost, texts) = whatIsLeft(bob, in: world)
+        #expect(lost.isEmpty && texts.count == 250)
+        #expect(try world.store.records(.mailboxEntry).count == 250)
+    }
+
+    /// A commit that fails drops nothing.
+    @Test func nothingIsDroppedByACommitThatFails() throws {
+        fill(250, "a")
+        passAway()
+        world.store.failNextCommit()
+        #expect(post("b1", "b1", to: bob).status == 503)
+        #expect(whatIsLeft(bob, in: world).texts == (1...250).map { "a\($0)" })
+        #expect(post("b1", "b1", to: bob).status == 200)
+        let (lost, texts) = whatIsLeft(bob, in: world)
+        #expect(lost == [alice.name: 1] && texts == (2...250).map { "a\($0)" } + ["b1"])
     }
 
     /// Receipts are letters as well.

@@ -14,6 +14,8 @@ package struct MailboxEntry: Equatable, Sendable {
         case received = 3
         /// A new device asks the account's other devices to add it to their list.
         case registration = 4
+        /// Stands for messages of the sender that were dropped: the mailbox was full, or they were too old.
+        case lost = 5
 
         /// Its name in calls.
         package var name: String {
@@ -22,6 +24,7 @@ package struct MailboxEntry: Equatable, Sendable {
             case .read: "read"
             case .received: "received"
             case .registration: "registration"
+            case .lost: "lost"
             }
         }
     }
@@ -54,6 +57,20 @@ package struct MailboxEntry: Equatable, Sendable {
     ) {
         (self.kind, self.at, self.from, self.device, self.id) = (kind, at, from, device, id)
         (self.sharedCiphertext, self.content) = (sharedCiphertext, content)
+    }
+
+    /// For how many messages an entry of the kind ``Kind/lost`` stands: the content, 8 bytes.
+    package var lostCount: Int {
+        kind == .lost ? Int(clamping: content.reduce(0 as UInt64) { $0 << 8 | UInt64($1) }) : 0
+    }
+
+    /// An entry that stands for messages of a device that were dropped.
+    ///
+    /// - Parameter at: when the first of them came.
+    static func lost(_ count: Int, at: Int64, from account: AccountID, device: DeviceID) -> MailboxEntry {
+        var content: [UInt8] = []
+        content.append(bigEndian: UInt64(count))
+        return MailboxEntry(kind: .lost, at: at, from: account, device: device, id: "", content: content)
     }
 
     /// - Throws: ``EnvelopeError/malformed`` if the row is damaged.
@@ -168,7 +185,8 @@ package enum MailAnswer: Sendable, Equatable {
 package enum MailRefusal: Error, Sendable, Equatable {
     /// These devices are not in the lists of the given accounts: ask for their bundles again.
     case unknownDevices([DeviceID])
-    /// A limit is reached: of a mailbox, of the sender, or of all mailboxes or blobs.
+    /// A limit is reached: of a mailbox, of the sender, or of all mailboxes or blobs. What waits for devices that have been
+    /// away for long is dropped before that; see ``Mailboxes/awayTime``.
     case full
     case notFound
     /// Only the device that has made the account's list may do this.

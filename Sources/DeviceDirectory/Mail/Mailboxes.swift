@@ -1,6 +1,8 @@
 // Mailboxes of devices, whose entries are numbered and kept until the device acknowledges them, and blobs. The store
 // holds the contents; memory holds the counts. A device has a mailbox from its account's list on, also before it has been
 // online: a message is stored for all its recipients or for none, and one device that never comes would stop it for all.
+// What waits for a device that has been away for days makes room for what comes, the oldest first. An entry in its place
+// tells the device how much was dropped.
 //
 //     mailboxEntry      DEVICE SEQUENCE   -> a mailbox entry     16 hexadecimal digits each, so that rows are in order
 //     mailbox           DEVICE            -> the highest number of an emptied mailbox (8)
@@ -36,6 +38,12 @@ package struct Mailboxes {
     static let pageBytes = 512 << 10
     /// Ours: how long an entry is kept; a device away for longer is taken as abandoned. In milliseconds.
     package static let life: Int64 = 30 * 86_400_000
+    /// Ours: a device that has left an entry for so long is away, and what waits for it makes room for what comes, the oldest
+    /// first. Until then a full mailbox refuses messages, and they wait at their senders. In milliseconds.
+    package static let awayTime: Int64 = 3 * 86_400_000
+    /// Ours: how long an entry of the kind ``MailboxEntry/Kind/lost`` is kept, in milliseconds, and how many of one mailbox.
+    static let lostLife: Int64 = 365 * 86_400_000
+    static let lostLimit = 64
     /// Ours: how many of a device's last ids are kept, so that a repeated call has no effect.
     static let idMemory = 128
 
@@ -47,8 +55,16 @@ package struct Mailboxes {
         package var at: Int64
         package var size: Int
         package var from: AccountID
+        package var device: DeviceID
         package var kind: MailboxEntry.Kind
         package var sharedCiphertext: UInt64
+        /// See ``MailboxEntry/lostCount``.
+        package var lost = 0
+
+        /// Whether it makes room for others.
+        var isMovable: Bool { kind != .registration && kind != .lost }
+        var isReceipt: Bool { kind == .read || kind == .received }
+        func isExpired(_ now: Int64) -> Bool { at + (kind == .lost ? Mailboxes.lostLife : Mailboxes.life) < now }
     }
 
     /// The part of a mailbox that one sender uses.
@@ -78,6 +94,19 @@ package struct Mailboxes {
             entries.append(entry)
             last = max(last, entry.sequence)
             count(entry, 1)
+        }
+
+        /// When the oldest entry has come; nil if there is none. One that stands for dropped messages has their time.
+        var oldest: Int64? { entries.lazy.map(\.at).min() }
+
+        /// The sender with the largest part of a full mailbox that has something to drop.
+        func largestSender(isByBytes: Bool) -> AccountID? {
+            let movable = Set(entries.lazy.filter(\.isMovable).map(\.from))
+            return shares.filter { movable.contains($0.key) }.max { left, right in
+                let (one, other) =
+                    isByBytes ? (left.value.bytes, right.value.bytes) : (left.value.entries, right.value.entries)
+                return (one, right.key) < (other, left.key)
+            }?.key
         }
 
         package mutating func count(_ entry: Entry, _ sign: Int) {
@@ -153,8 +182,8 @@ package struct Mailboxes {
     private mutating func add(_ mailboxEntry: MailboxEntry, _ sequence: UInt64, to device: DeviceID) {
         let entry = Entry(
             sequence: sequence, at: mailboxEntry.at, size: mailboxEntry.bytes.count, from: mailboxEntry.from,
-            kind: mailboxEntry.kind,
-            sharedCiphertext: mailboxEntry.sharedCiphertext)
+            device: mailboxEntry.device, kind: mailboxEntry.kind, sharedCiphertext: mailboxEntry.sharedCiphertext,
+            lost: mailboxEntry.lostCount)
         boxes[device, default: Box()].add(entry)
         count(entry.size, of: mailboxEntry.from)
         if mailboxEntry.sharedCiphertext != 0 {
@@ -238,31 +267,35 @@ package struct Mailboxes {
         changes.append(.putRecord(RecordRow(kind: .sent, name: device.name, value: value)))
     }
 
-    /// Adds an entry to each mailbox, or to none.
+    /// Adds an entry to each mailbox, or to none. A receipt is left out where it would take the place of a message.
     ///
     /// - Parameters:
-    ///   - entries: of one sender, each for another device.
+    ///   - entries: of one sender, each for another device, all with the time that it is now.
     ///   - body: the ciphertext that they share; often empty.
     package mutating func post(
         _ entries: [(device: DeviceID, mailboxEntry: MailboxEntry)], body: [UInt8], _ changes: inout [StoreChange]
     ) throws(MailRefusal) {
-        guard let sender = entries.first?.mailboxEntry.from else { return }
-        var size = body.count
+        guard let (sender, now) = entries.first.map({ ($0.mailboxEntry.from, $0.mailboxEntry.at) }) else { return }
+        // Nothing is dropped for an entry that is refused.
         for (device, mailboxEntry) in entries {
-            let box = boxes[device] ?? Box()
-            let share = box.shares[sender] ?? Share()
-            let mine = mailboxEntry.bytes.count
-            let hasRoom =
-                mailboxEntry.kind == .registration
-                ? share.registrations < Self.registrationLimit : share.entries < Self.senderLimit
-            guard hasRoom, box.entries.count < Self.boxLimit, box.bytes + mine <= Self.boxBytes,
-                share.bytes + mine <= Self.senderBoxBytes
-            else { throw .full }
-            size += mine
+            guard let box = boxes[device], !hasRoom(for: mailboxEntry, in: box) else { continue }
+            let registrations = box.shares[sender]?.registrations ?? 0
+            guard isAway(box, now), mailboxEntry.kind != .registration || registrations < Self.registrationLimit else {
+                throw .full
+            }
         }
-        guard bytes + size <= Self.totalBytes, (sizes[sender] ?? 0) + size <= Self.senderBytes else { throw .full }
+        let size = entries.reduce(body.count) { $0 + $1.mailboxEntry.bytes.count }
+        let (ofSender, ofAll) = ((sizes[sender] ?? 0) + size - Self.senderBytes, bytes + size - Self.totalBytes)
+        var dropped = try victims(ofSender, now) { $0.from == sender }
+        dropped.merge(try victims(ofAll, now) { _ in true }) { $0.union($1) }
+        var accepted: [(device: DeviceID, mailboxEntry: MailboxEntry)] = []
+        for (device, mailboxEntry) in entries
+        where makeRoom(for: mailboxEntry, in: device, &changes) { accepted.append((device, mailboxEntry)) }
+        for (device, sequences) in dropped.sorted(by: { $0.key < $1.key }) {
+            drop(from: device, &changes) { sequences.contains($0.sequence) }
+        }
         var sharedCiphertext: UInt64 = 0
-        if !body.isEmpty {
+        if !body.isEmpty, !accepted.isEmpty {
             lastSharedCiphertext += 1
             sharedCiphertext = lastSharedCiphertext
             sharedCiphertexts[sharedCiphertext] = (0, body.count, sender)
@@ -270,7 +303,7 @@ package struct Mailboxes {
             changes.append(
                 .putRecord(RecordRow(kind: .sharedCiphertext, name: DeviceID(sharedCiphertext).name, value: body)))
         }
-        for (device, mailboxEntry) in entries {
+        for (device, mailboxEntry) in accepted {
             var mailboxEntry = mailboxEntry
             mailboxEntry.sharedCiphertext = sharedCiphertext
             let sequence = (boxes[device]?.last ?? 0) + 1
@@ -278,6 +311,107 @@ package struct Mailboxes {
             changes.append(
                 .putRecord(RecordRow(kind: .mailboxEntry, name: Self.name(device, sequence), value: mailboxEntry.bytes))
             )
+        }
+    }
+
+    // MARK: Room
+
+    private func hasRoom(for mailboxEntry: MailboxEntry, in box: Box) -> Bool {
+        let (share, size) = (box.shares[mailboxEntry.from] ?? Share(), mailboxEntry.bytes.count)
+        let hasPlace =
+            mailboxEntry.kind == .registration
+            ? share.registrations < Self.registrationLimit : share.entries < Self.senderLimit
+        return hasPlace && box.entries.count < Self.boxLimit && box.bytes + size <= Self.boxBytes
+            && share.bytes + size <= Self.senderBoxBytes
+    }
+
+    /// Whether a device has not been there for so long that what waits for it makes room.
+    private func isAway(_ box: Box, _ now: Int64) -> Bool { box.oldest.map { $0 + Self.awayTime < now } ?? false }
+
+    /// Chooses entries of devices that are away, so that some bytes become free: those of the sender with the most bytes, the
+    /// oldest first.
+    private func victims(
+        _ size: Int, _ now: Int64, where isCandidate: (Entry) -> Bool
+    ) throws(MailRefusal) -> [DeviceID: Set<UInt64>] {
+        guard size > 0 else { return [:] }
+        var candidates: [(share: Int, entry: Entry, device: DeviceID)] = []
+        for (device, box) in boxes where isAway(box, now) {
+            for entry in box.entries where entry.isMovable && isCandidate(entry) {
+                candidates.append((sizes[entry.from] ?? 0, entry, device))
+            }
+        }
+        candidates.sort { ($1.share, $0.entry.at, $0.device) < ($0.share, $1.entry.at, $1.device) }
+        var (left, victims, uses) = (size, [DeviceID: Set<UInt64>](), [UInt64: Int]())
+        for (_, entry, device) in candidates {
+            guard left > 0 else { break }
+            victims[device, default: []].insert(entry.sequence)
+            left -= entry.size
+            // A shared ciphertext goes with the last entry that uses it.
+            uses[entry.sharedCiphertext, default: 0] += 1
+            if let shared = sharedCiphertexts[entry.sharedCiphertext], shared.count == uses[entry.sharedCiphertext] {
+                left -= shared.size
+            }
+        }
+        guard left <= 0 else { throw .full }
+        return victims
+    }
+
+    /// Drops entries of a mailbox until another one fits: the sender's oldest, or if others fill the mailbox, the oldest of
+    /// the sender that has most of it.
+    ///
+    /// - Returns: whether it fits now.
+    private mutating func makeRoom(
+        for mailboxEntry: MailboxEntry, in device: DeviceID, _ changes: inout [StoreChange]
+    ) -> Bool {
+        let sender = mailboxEntry.from
+        let isReceipt = mailboxEntry.kind == .read || mailboxEntry.kind == .received
+        while let box = boxes[device], !hasRoom(for: mailboxEntry, in: box) {
+            let (share, size) = (box.shares[sender] ?? Share(), mailboxEntry.bytes.count)
+            let isOwn =
+                mailboxEntry.kind != .registration && share.entries >= Self.senderLimit
+                || share.bytes + size > Self.senderBoxBytes
+            let loser = isOwn ? sender : box.largestSender(isByBytes: box.entries.count < Self.boxLimit)
+            let candidates = box.entries.lazy.filter { $0.isMovable && $0.from == loser }
+            guard let victim = candidates.first(where: \.isReceipt) ?? (isReceipt ? nil : candidates.first) else {
+                return false
+            }
+            drop(from: device, &changes) { $0.sequence == victim.sequence }
+        }
+        return true
+    }
+
+    /// Removes entries that the device has not had. In place of the last message of each sending device it finds how many
+    /// there were.
+    private mutating func drop(
+        from device: DeviceID, _ changes: inout [StoreChange], where isDropped: (Entry) -> Bool
+    ) {
+        var notices: [DeviceID: (sequence: UInt64, count: Int, at: Int64, from: AccountID)] = [:]
+        var earlier: Set<UInt64> = []
+        for entry in boxes[device]?.entries ?? [] where entry.kind == .message && isDropped(entry) {
+            let before = notices[entry.device]
+            notices[entry.device] = (
+                entry.sequence, (before?.count ?? 0) + 1, min(before?.at ?? .max, entry.at), entry.from
+            )
+        }
+        for entry in boxes[device]?.entries ?? [] where entry.kind == .lost {
+            guard let notice = notices[entry.device], notice.from == entry.from else { continue }
+            notices[entry.device]?.count += entry.lost
+            notices[entry.device]?.at = min(notice.at, entry.at)
+            notices[entry.device]?.sequence = max(notice.sequence, entry.sequence)
+            earlier.insert(entry.sequence)
+        }
+        remove(from: device, &changes) { isDropped($0) || earlier.contains($0.sequence) }
+        for (sender, notice) in notices.sorted(by: { $0.value.sequence < $1.value.sequence }) {
+            let lost = MailboxEntry.lost(notice.count, at: notice.at, from: notice.from, device: sender)
+            add(lost, notice.sequence, to: device)
+            changes.append(
+                .putRecord(RecordRow(kind: .mailboxEntry, name: Self.name(device, notice.sequence), value: lost.bytes)))
+        }
+        boxes[device]?.entries.sort { $0.sequence < $1.sequence }
+        let all = boxes[device]?.entries.filter { $0.kind == .lost }.map(\.sequence) ?? []
+        if all.count > Self.lostLimit {
+            let oldest = Set(all.prefix(all.count - Self.lostLimit))
+            remove(from: device, &changes) { oldest.contains($0.sequence) }
         }
     }
 
@@ -295,6 +429,8 @@ package struct Mailboxes {
                 let row = try store.record(.mailboxEntry, name: Self.name(device, entry.sequence)),
                 let mailboxEntry = try? MailboxEntry(row.value)
             else { return (found, true) }
+            // The row may be that of a message in whose place another entry is being committed.
+            guard mailboxEntry.kind == entry.kind else { return (found, true) }
             let body =
                 entry.sharedCiphertext == 0
                 ? [] : try store.record(.sharedCiphertext, name: DeviceID(entry.sharedCiphertext).name)?.value ?? []
@@ -319,13 +455,14 @@ package struct Mailboxes {
         prune(now: now.wall, &changes, isThere: isThere)
     }
 
-    /// Removes expired entries, and all entries for devices that no longer exist.
+    /// Drops expired entries, and removes all entries for devices that no longer exist.
     private mutating func prune(now: Int64, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool) {
         for (device, box) in boxes {
             if !isThere(device) {
                 remove(device, &changes)
-            } else if box.entries.first.map({ $0.at + Self.life < now }) == true {
-                remove(from: device, &changes) { $0.at + Self.life < now }
+            } else if box.entries.contains(where: { $0.isExpired(now) }) {
+                remove(from: device, &changes) { $0.kind == .lost && $0.isExpired(now) }
+                drop(from: device, &changes) { $0.kind != .lost && $0.isExpired(now) }
             }
         }
         pushTokens.prune(&changes, isThere: isThere)

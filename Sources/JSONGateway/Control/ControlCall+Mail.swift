@@ -113,7 +113,11 @@ extension ControlAnswer {
         ]
         if mailboxEntry.device.value != 0 { members.append(("device", .string(mailboxEntry.device.name))) }
         if !mailboxEntry.id.isEmpty { members.append(("id", .string(mailboxEntry.id))) }
-        if !mailboxEntry.content.isEmpty { members.append(("message", .bytes(mailboxEntry.content))) }
+        if mailboxEntry.kind == .lost {
+            members.append(("count", .integer(mailboxEntry.lostCount)))
+        } else if !mailboxEntry.content.isEmpty {
+            members.append(("message", .bytes(mailboxEntry.content)))
+        }
         if !body.isEmpty { members.append(("body", .bytes(body))) }
         return .object(members)
     }
