@@ -228,6 +228,26 @@ import Testing
         }
     }
 
+    /// A dead request is sent again, and ends, while handlers still have its first outcome. The second stays due.
+    @Test func confirmingAnOutcomeConfirmsNoLaterOne() throws {
+        let world = QueueWorld()
+        world.handles = false
+        world.backend = { _ in .status(400) }
+        let token = try world.append(post("/a"))
+        world.run()
+        let id = try #require(world.results.first?.request.id)
+        try world.machine.revive(#require(try world.store.request(token)), now: world.now)
+        world.backend = { _ in .status(200) }
+        world.run()
+        #expect(world.results.map(\.outcome.state) == [.dead, .done])
+        world.machine.handled(id)
+        world.turn()
+        #expect(try world.store.load().undelivered.map(\.request.token) == [token])
+        world.machine.handled(id)
+        world.turn()
+        #expect(try world.store.load().undelivered.isEmpty)
+    }
+
     // MARK: A store that fails
 
     @Test func whatIsNotStoredIsNotAccepted() throws {

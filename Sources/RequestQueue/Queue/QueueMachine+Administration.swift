@@ -217,6 +217,7 @@ extension QueueMachine {
         }
         ended[revived.token] = nil
         forgetEnd(of: revived.id)
+        if unhandled.remove(revived.id) != nil { superseded[revived.id, default: 0] += 1 }
         steps.append(.change(.revive(id: revived.id, at: now.wall), nil))
         counts.revived += 1
         let entry = entry(revived, deadline: now.uptime.adding(limits.age), blockers: blockers)

@@ -103,6 +103,7 @@ extension QueueMachine {
 
     private mutating func forget(_ record: FinishedRecord) {
         ended[record.token] = nil
+        unhandled.remove(record.id)
         if keys[record.key]?.token == record.token { forgetKey(record.key) }
         for name in record.creates { failedCreators[name] = nil }
         forgetResponse(of: record.id)

@@ -122,6 +122,10 @@ public struct QueueMachine: Sendable {
     /// Requests that expired since the last turn.
     var expired: [QueuedRequest] = []
     var map = IdentifierMap()
+    /// Dead requests whose outcome handlers have and have not confirmed.
+    var unhandled: Set<UInt64> = []
+    /// How many outcomes of a request handlers have not confirmed although it was queued again since.
+    var superseded: [UInt64: Int] = [:]
     /// The steps since the last turn, and the stored forms of the requests that they insert.
     var steps: [QueueStep] = []
     var fresh: [UInt64: [UInt8]] = [:]
@@ -248,6 +252,11 @@ public struct QueueMachine: Sendable {
             }
         }
         fresh.removeAll(keepingCapacity: true)
+        if settings.deliversOutcomes {
+            for result in batch.results where result.isKept && deadLetters[result.request.id] != nil {
+                unhandled.insert(result.request.id)
+            }
+        }
         return batch
     }
 
@@ -358,7 +367,15 @@ public struct QueueMachine: Sendable {
     }
 
     /// Notes that the response handlers have finished with the outcome.
-    public mutating func handled(_ id: UInt64) { steps.append(.change(.handled(id: id), nil)) }
+    public mutating func handled(_ id: UInt64) {
+        // The outcome of a dead request that was queued again is no longer stored. A later one is still due.
+        if let count = superseded[id] {
+            superseded[id] = count > 1 ? count - 1 : nil
+            return
+        }
+        unhandled.remove(id)
+        steps.append(.change(.handled(id: id), nil))
+    }
 
     /// Accepts no more requests; those that wait stay for the next process.
     public mutating func close() { isClosed = true }
