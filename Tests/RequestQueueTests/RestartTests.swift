@@ -228,6 +228,22 @@ import Testing
         }
     }
 
+    /// What depends on a request that cannot be read is not sent as if that was done.
+    @Test func dependantsOfARowThatCannotBeReadFail() throws {
+        let world = QueueWorld(session: nil)
+        let damaged = try world.append(post("/first"), lane: "1")
+        let second = try world.append(NewRequest(post("/second"), lane: "2", dependsOn: [damaged]))
+        let third = try world.append(NewRequest(post("/third"), lane: "3", dependsOn: [second]))
+        try world.append(post("/other"), lane: "2")
+        world.store.damage(damaged)
+        try world.restart()
+        world.run()
+        #expect(world.targets == ["/other"])
+        #expect(try [damaged, second, third].allSatisfy { try world.state($0) == .dead })
+        let cause = try #require(try world.cause(second))
+        #expect(cause.hasPrefix("It depends on request ") && cause.hasSuffix("its stored form is damaged."))
+    }
+
     /// A dead request is sent again, and ends, while handlers still have its first outcome. The second stays due.
     @Test func confirmingAnOutcomeConfirmsNoLaterOne() throws {
         let world = QueueWorld()

@@ -17,18 +17,23 @@ extension QueueMachine {
             }
         }
         for record in contents.finished { restoreFinished(record) }
-        for row in contents.unreadable {
-            steps.append(
-                .change(.quarantine(id: row.id, cause: "It cannot be read: \(row.reason).", at: now.wall), nil))
-        }
+        var quarantined: [UInt64: String] = [:]
+        for row in contents.unreadable { quarantined[row.id] = "It cannot be read: \(row.reason)." }
         let isAlone = contents.requests.count { $0.state == .inFlight } == 1
         for request in contents.requests.sorted(by: { $0.id < $1.id }) {
             if let flaw = flaw(of: request) {
-                steps.append(.change(.quarantine(id: request.id, cause: flaw, at: now.wall), nil))
+                quarantined[request.id] = flaw
+                for reference in request.creates where map[request.tenant, reference] == nil {
+                    noteFailure(of: TenantReference(tenant: request.tenant, reference: reference), flaw)
+                }
             } else {
                 recover(request, wasAlone: isAlone, now: now)
             }
         }
+        for (id, cause) in quarantined.sorted(by: { $0.key < $1.key }) {
+            steps.append(.change(.quarantine(id: id, cause: cause, at: now.wall), nil))
+        }
+        failDependants(on: quarantined, now: now)
         failOrphans(now: now)
         for undelivered in contents.undelivered { deliverAgain(undelivered) }
     }
@@ -101,6 +106,18 @@ extension QueueMachine {
 
     /// Whether it is held because of ``QueueLimits/crashes``.
     func isHeldAfterCrashes(_ request: QueuedRequest) -> Bool { request.isHeld && request.crashes >= limits.crashes }
+
+    /// Fails the requests that depend on quarantined ones, which will never be done.
+    private mutating func failDependants(on quarantined: [UInt64: String], now: QueueTime) {
+        guard !quarantined.isEmpty else { return }
+        for id in entries.keys.sorted() {
+            // One that failed with another request is no longer there.
+            guard let entry = entries[id], let root = entry.request.dependsOn.first(where: { quarantined[$0] != nil })
+            else { continue }
+            let cause = "It depends on request \(root), which failed: \(quarantined[root] ?? Self.cancelled)"
+            end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)
+        }
+    }
 
     /// Fails the requests that wait for an entity whose creator failed in an earlier process, or ended there without the
     /// entity's identifier.
