@@ -13,6 +13,17 @@ extension Mapping {
         let longest = (routes.compactMap(\.request) + frames.flatMap(\.shapes)).compactMap(\.longestText).min()
         let limit = longest.map { " Sealed texts of up to \($0) bytes fit into your backend." } ?? ""
         return "The mapping `\(name)` is well formed: \(routes.count) routes (\(words)), \(frameWords)." + limit
+            + withoutSender
+    }
+
+    /// A warning if messages of the backend name no sender; empty if all do.
+    private var withoutSender: String {
+        func isWithout(_ shapes: [MessageShape]) -> Bool { shapes.contains { $0.sender == nil } }
+        let routes = routes.count { isWithout($0.response) }
+        let frames = frames.count { $0.direction == .fromBackend && isWithout($0.shapes) }
+        guard routes + frames > 0 else { return "" }
+        return " Messages without `sender`: in the answers of \(routes) routes, in \(frames) kinds of frames."
+            + " Nobody checks who has written these."
     }
 }
 

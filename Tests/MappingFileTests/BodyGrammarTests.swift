@@ -51,6 +51,13 @@ import Testing
         #expect(mapping.summary.contains(" bytes fit into your backend."))
     }
 
+    @Test func messagesWithoutASenderAreReported() throws {
+        let warning = "Messages without `sender`: in the answers of 2 routes, in 0 kinds of frames."
+        #expect(try mapping(Self.whole).summary.contains(warning))
+        let named = Self.whole.replacing(#"messages: "list[*]","#, with: #"messages: "list[*]", sender: author,"#)
+        #expect(try !mapping(named).summary.contains("sender"))
+    }
+
     @Test(arguments: [
         ("armour: text,", "armour: txt,", "is `txt`; expected `text`, `html` or `detect`"),
         ("armour: text,", "", "has no `flag`; write `flag:`, or `armour: text`"),
