@@ -82,7 +82,7 @@ final class HTTPConnection: ExchangeClient, @unchecked Sendable {
             let rest = inbound
             inbound = ByteBuffer()
             do {
-                try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
+                try channel.pipeline.syncOperations.addBehindGate(NIOSSLServerHandler(context: tls))
             } catch {
                 channel.close(promise: nil)
                 return false

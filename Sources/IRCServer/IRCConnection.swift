@@ -393,7 +393,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     private func startTLS() {
         guard let handler = services.downstream().tlsHandler() else { return }
         flush()
-        try? downstream.pipeline.syncOperations.addHandler(handler, position: .first)
+        try? downstream.pipeline.syncOperations.addBehindGate(handler)
     }
 
     // MARK: Stopping

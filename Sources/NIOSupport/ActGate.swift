@@ -77,6 +77,17 @@ extension ChannelPipeline.SynchronousOperations {
     package func addGate(_ gate: ActGate?, dropsAtClose: Bool) throws {
         if let gate { try addHandler(ActGateHandler(gate, dropsAtClose: dropsAtClose), position: .first) }
     }
+
+    /// Adds a handler in front of all others, behind the gate if there is one.
+    ///
+    /// What the gate holds was written before: it must not pass through this handler.
+    package func addBehindGate(_ handler: some ChannelHandler) throws {
+        if let gate = try? self.handler(type: ActGateHandler.self) {
+            try addHandler(handler, position: .after(gate))
+        } else {
+            try addHandler(handler, position: .first)
+        }
+    }
 }
 
 /// The gate of one connection.

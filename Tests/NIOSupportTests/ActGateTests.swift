@@ -133,6 +133,31 @@ import Testing
         try await pair.close()
     }
 
+    /// Marks what passes it, as TLS does.
+    private final class Mark: ChannelOutboundHandler {
+        typealias OutboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+
+        func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+            let text = String(buffer: unwrapOutboundIn(data))
+            context.write(wrapOutboundOut(ByteBuffer(string: "<\(text)>")), promise: promise)
+        }
+    }
+
+    /// The answer to STARTTLS is held while TLS is added: it goes out in the clear.
+    @Test func whatIsHeldPassesNoHandlerThatComesLater() async throws {
+        let pair = try await Pair()
+        pair.set(false)
+        let (plain, accepted) = (pair.write("plain"), pair.accepted)
+        try await accepted.eventLoop.submit { try accepted.pipeline.syncOperations.addBehindGate(Mark()) }.get()
+        pair.set(true)
+        pair.gate.open()
+        try await plain.get()
+        try await pair.write("sealed").get()
+        try await eventuallyAsync("both") { pair.answers.text == "plain<sealed>" }
+        try await pair.close()
+    }
+
     @Test func aCloseWaitsForWhatIsHeldBefore() async throws {
         let pair = try await Pair()
         pair.set(false)
