@@ -833,7 +833,7 @@ import Testing
         join(tablet, server)
         exchange(tablet, "2")
         #expect(server.log == ["offer alice", "offer bob", "ended: userInitiated", "offer alice"])
-        #expect(tablet.log.first == "answer for alice" && tablet.log.last == "ciphertext 2")
+        #expect(tablet.log.contains("answer for alice") && tablet.log.last == "ciphertext 2")
         #expect(bob.log == ["answer for bob", "ciphertext 1", "ended: userInitiated", "ciphertext 2"])
         // What the first device has sent before stays old.
         world.end("userInitiated", by: tablet, call: "call of alice")
