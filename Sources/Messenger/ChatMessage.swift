@@ -84,6 +84,9 @@ package struct ChatMessage: Equatable, Sendable {
     package var author: AccountID?
     /// In groups, what members have confirmed of an own message: ``DeliveryState/received`` or ``DeliveryState/read``.
     package var receipts: [AccountID: DeliveryState] = [:]
+    /// In messages of this device, the devices for which it was sealed: those that were listed then. Nil if that is not
+    /// known: programs up to November 2026 have not noted it.
+    package var readers: Set<DeviceID>?
 
     /// The account that has written it: ``Protection/AccountID/own`` for the person.
     var owner: AccountID { isOwn ? .own : author ?? chat }
@@ -159,7 +162,21 @@ package struct ChatMessage: Equatable, Sendable {
     /// the text follow
     ///
     ///     author (2 B length) | receipts (1 B) | each: member (2 B length), state (1 B)
+    ///
+    /// Messages with ``readers`` have the forms 3 and 4 in place of 1 and 2, and at the end
+    ///
+    ///     readers (2 B length) | each: device (8 B)
     package var bytes: [UInt8] {
+        var output = bytesWithoutReaders
+        guard let readers else { return output }
+        output[0] += 2
+        var devices: [UInt8] = []
+        for device in readers.sorted().prefix(Int(UInt16.max) / 8) { devices.append(bigEndian: device.value) }
+        output.append(field: devices)
+        return output
+    }
+
+    private var bytesWithoutReaders: [UInt8] {
         let isGroup = chat.group != nil
         let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited, isFile, isTaken, isRefused].enumerated()
             .reduce(UInt8(0)) { $0 | ($1.element ? 1 << UInt8($1.offset) : 0) }
@@ -191,7 +208,8 @@ package struct ChatMessage: Equatable, Sendable {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
         let isGroup = chat.group != nil
-        guard form == (isGroup ? 2 : 1) else { throw .unsupportedVersion(form) }
+        let hasReaders = form > 2
+        guard form == (isGroup ? 2 : 1) + (hasReaders ? 2 : 0) else { throw .unsupportedVersion(form) }
         let flags = try cursor.byte()
         guard let state = DeliveryState(rawValue: try cursor.byte()),
             let protection = Protection(rawValue: try cursor.byte())
@@ -217,6 +235,12 @@ package struct ChatMessage: Equatable, Sendable {
             }
             receipts[member] = state
         }
+        var readers: Set<DeviceID>?
+        if hasReaders {
+            var devices = ByteCursor(try cursor.field())
+            readers = []
+            while !devices.isAtEnd { readers?.insert(DeviceID(try devices.uint64())) }
+        }
         guard cursor.isAtEnd else { throw .malformed }
         self.init(
             chat: chat, sequence: sequence, reference: reference, isOwn: flags & 1 != 0, text: text,
@@ -225,7 +249,7 @@ package struct ChatMessage: Equatable, Sendable {
         (isDeleted, isAwaited, isFile) = (flags & 8 != 0, flags & 16 != 0, flags & 32 != 0)
         (isTaken, isRefused) = (flags & 64 != 0, flags & 128 != 0)
         self.timer = timer == 0 ? nil : timer
-        (self.reactions, self.author, self.receipts) = (reactions, author, receipts)
+        (self.reactions, self.author, self.receipts, self.readers) = (reactions, author, receipts, readers)
     }
 
     /// An account; nil for an empty field.

@@ -128,6 +128,8 @@ package enum MessengerJob: Sendable {
     case receivePlaintext(ticket: UInt64, String, from: String, id: MessageID? = nil)
     /// The server reports a receipt, which proves nothing about its sender.
     case receipt(ticket: UInt64, MessageID, from: String, isRead: Bool)
+    /// The server reports that it has dropped messages of a device, which proves nothing.
+    case lost(ticket: UInt64, DeviceID, of: String, count: Int)
     /// The published keys of a person were read; nil if there are none.
     ///
     /// - Parameter oneTime: one-time prekeys that the server has handed out for the sessions that begin.

@@ -319,6 +319,7 @@ extension MessengerParticipants {
         let missing = try seal(
             message.content, message.reference.message, in: group, to: accounts, message.sequence, now, &unit)
         for account in missing { wait(message.sequence, for: account, &unit) }
+        noteReaders(of: accounts.filter { !missing.contains($0) }, in: &message)
         guard memory.open[message.sequence] == nil else { return }
         message.state = missing.allSatisfy { $0 == person } ? .sent : .waiting
     }
@@ -331,14 +332,17 @@ extension MessengerParticipants {
         guard let group = message.chat.group.flatMap({ memory.groups[$0] }), !message.isDeleted,
             group.content.role(of: account) != nil, isMember(of: group)
         else { return try noteUnsealed(message, &unit) }
-        _ = try seal(
+        let missing = try seal(
             message.content, message.reference.message, in: group, to: [account], message.sequence, isNext: true, now,
             &unit)
+        if missing.isEmpty { noteReaders(of: [account], in: &message) }
         message.isVerified = message.isVerified && (account == person || own.peer(account)?.isVerified == true)
-        guard message.state == .waiting || message.isVerified != original.isVerified else { return }
         if message.state == .waiting { message.state = memory.open[message.sequence] == nil ? .sent : .queued }
+        guard message != original else { return }
         try put(message, &unit)
-        report(.changed(message), &unit)
+        if message.state != original.state || message.isVerified != original.isVerified {
+            report(.changed(message), &unit)
+        }
     }
 
     /// Notes that a text that has waited is not sealed: it was deleted, or its reader is no member any more.
@@ -629,7 +633,8 @@ extension MessengerParticipants {
                 let content = try ChatContent(stored: try Body(cursor.rest()))
                 try take(content, message, in: group, from: owner, now, &unit)
             } catch let error as OpenError {
-                report(.unreadable(user, error.reason), &unit)
+                // It was sealed again for a new session while it was held.
+                if error.reason != .copy { report(.unreadable(user, error.reason), &unit) }
             } catch let error as EnvelopeError {
                 report(.unreadable(user, OpenFailure(error)), &unit)
             }

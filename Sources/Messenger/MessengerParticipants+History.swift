@@ -131,7 +131,7 @@ extension MessengerParticipants {
         handedOver original: ChatMessage, _ now: Timestamp, _ unit: inout Unit
     ) throws -> UInt64? {
         var message = original
-        message.isAwaited = false
+        (message.isAwaited, message.readers) = (false, nil)
         if message.isOwn { message.state = max(message.state, .sent) }
         if let at = message.expiresAt, at <= now.wall, !message.isDeleted { return nil }
         guard message.sequence > 0, message.sequence >> 10 <= UInt64(max(now.wall + Self.historyTolerance, 0)) else {
@@ -241,8 +241,8 @@ extension MessengerParticipants {
             for row in rows.reversed() {
                 let (sequence, bytes) = try (Self.place(row.name).1, sealer.open(row.value, label: Self.label(row)))
                 var message = try ChatMessage(chat: chat, sequence: sequence, bytes: bytes)
-                // They belong to requests of this device.
-                (message.isTaken, message.isRefused) = (false, false)
+                // They belong to requests of this device, and to its sessions.
+                (message.isTaken, message.isRefused, message.readers) = (false, false, nil)
                 let isExpired = message.expiresAt.map { $0 <= now.wall } ?? false
                 guard !message.isAwaited, !isExpired || message.isDeleted else {
                     (cursor.before, cursor.offset) = (sequence, 0)

@@ -150,7 +150,7 @@ extension MessengerParticipants {
             do {
                 if !message.isDeleted {
                     message.isVerified = own.peer(chat)?.isVerified ?? false
-                    try seal(message, now, &unit)
+                    try seal(&message, now, &unit)
                 }
                 // It may have been confirmed already, if this device was set back to before it has sent it.
                 if message.state == .waiting { message.state = memory.open[sequence] == nil ? .sent : .queued }

@@ -2,7 +2,7 @@
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
 // side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what
 // the other side may lack: what nobody has confirmed, and if the person has several devices, what one of them has
-// confirmed.
+// confirmed; for another device of the own person, what was written in any chat.
 
 import CommitLoop
 import DeviceSessions
@@ -37,22 +37,30 @@ extension MessengerParticipants {
         case RatchetError.unknownPreKey, RatchetError.diverged: return true
         default: break
         }
-        return error is UnreadableInSession || (error as? OpenError)?.reason == .unknownSender
+        switch (error as? OpenError)?.reason {
+        // More messages were lost than a session can skip: nothing more can be read in it.
+        case .unknownSender, .tooFarAhead: return true
+        default: return error is UnreadableInSession
+        }
     }
 
     /// Asks for a new session with the device of an envelope that cannot be opened.
     mutating func renewSession(of bytes: [UInt8], from user: String, _ now: Timestamp, _ unit: inout Unit) {
-        guard !introducesItself, let envelope = try? Envelope(bytes, in: vault.carrier) else { return }
-        guard let owner = own.owner(of: envelope.sender) else {
-            return noteUnknown(envelope.sender, of: user, now, &unit)
-        }
+        guard let envelope = try? Envelope(bytes, in: vault.carrier) else { return }
+        renewSession(with: envelope.sender, of: user, now, &unit)
+    }
+
+    /// Asks for a new session with a device whose messages were lost: it seals again in it what this device may lack.
+    mutating func renewSession(with device: DeviceID, of user: String, _ now: Timestamp, _ unit: inout Unit) {
+        guard !introducesItself else { return }
+        guard let owner = own.owner(of: device) else { return noteUnknown(device, of: user, now, &unit) }
         guard source(user).accounts == [owner] else { return }
-        guard renewals[envelope.sender].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true else {
+        guard renewals[device].map({ now.monotonic - $0 >= Self.renewalPause }) ?? true else {
             // When the pause is over, and not for each such message.
-            return noteLost(envelope.sender, after: Self.renewalPause / 1_000_000, now, &unit)
+            return noteLost(device, after: Self.renewalPause / 1_000_000, now, &unit)
         }
-        renewals[envelope.sender] = now.monotonic
-        report(.sessionLost(user, envelope.sender), &unit)
+        renewals[device] = now.monotonic
+        report(.sessionLost(user, device), &unit)
     }
 
     /// Notes a device whose message was dropped because the list that was read for it does not have the device.
@@ -78,9 +86,9 @@ extension MessengerParticipants {
     mutating func announceRenewal(
         with device: DeviceID?, in keys: [DeviceKeys], of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
-        guard let device else { return }
+        // It may have been removed while the keys were read, and the server may show earlier ones.
+        guard let device, knownList(of: person)?.identity(of: device) != nil else { return }
         guard keys.contains(where: { $0.id == device }) else {
-            guard knownList(of: person)?.identity(of: device) != nil else { return }
             return noteLost(device, after: Self.unknownPause, now, &unit)
         }
         try answer(
@@ -105,28 +113,79 @@ extension MessengerParticipants {
     }
 
     /// Names the versions of common groups to a device, and seals again what it may lack of the texts of this device.
+    ///
+    /// The server can show an earlier list, and a device that was removed can ask: a device gets nothing unless it is in the
+    /// known list, and nothing that was not sealed for it before.
     private mutating func sendAgain(
         to device: DeviceID, of person: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws {
-        let chat = person == .own ? .services(account) : person
+        let chat = person == .own ? self.person : person
+        guard let box = try own.sessions(with: device, in: vault),
+            knownList(of: person)?.identity(of: device) == box.sessions.peerIdentity
+        else { return }
         let recent = (resent[device] ?? []).filter { now.monotonic - $0 < Self.renewalPause }
-        guard let box = try own.sessions(with: device, in: vault), recent.count < Self.resendLimit else { return }
+        // It gets them later, in one more session. While other keys are offered, the person has to decide first.
+        guard recent.count < Self.resendLimit, person == .own || own.peer(person)?.offered == nil else {
+            return noteLost(device, after: Self.renewalPause / 1_000_000, now, &unit)
+        }
         resent[device] = recent + [now.monotonic]
         try sealGroups(for: device, of: chat, now, &unit)
-        guard person != .own else {
-            // It may have gone back to before it had the keys of this device.
-            if device == own.deviceList.master { try register(now, &unit) }
-            return
+        // It may have gone back to before it had the keys of this device.
+        if person == .own, device == own.deviceList.master { try register(now, &unit) }
+        for message in try textsLacking(on: device, of: chat) {
+            var content = message.content
+            if let group = message.chat.group {
+                content.group = memory.groups[group].map(reference)
+            } else if person == .own {
+                content.recipient = message.chat.name
+            }
+            try seal(content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)
         }
-        // A receipt does not name the device that has the message. The recipient drops what it has.
-        let hasOneDevice = own.peer(person)?.deviceList.versions.count == 1
-        let states: Set<DeliveryState> = hasOneDevice ? [.queued, .sent] : [.queued, .sent, .received, .read]
-        // The person's other devices send their messages again themselves.
-        for message in try messages(with: chat, limit: Self.pageLimit)
-        where message.reference.device == own.id && states.contains(message.state) && message.protection == .device
-            && !message.isDeleted
-        {
-            try seal(message.content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)
+    }
+
+    /// The texts of this device that a device may lack, in the order in which they were written: those of the chat with its
+    /// person, and the last ones of the groups that both are in; of all chats if it is one of the person's own.
+    ///
+    /// The recipient drops what it has. The person's other devices send their messages again themselves.
+    private func textsLacking(on device: DeviceID, of account: AccountID) throws -> [ChatMessage] {
+        let isOwn = account == person
+        // A receipt does not name the device that has the message.
+        let hasOneDevice = !isOwn && own.peer(account)?.deviceList.versions.count == 1
+        var found: [ChatMessage] = []
+        let shared = memory.summaries.keys.filter { chat in
+            guard let group = chat.group else { return isOwn }
+            guard let known = memory.groups[group] else { return false }
+            return isMember(of: known) && known.content.role(of: account) != nil
         }
+        for chat in shared.sorted(by: { summary($0).last > summary($1).last }) {
+            // Nothing in the chats that follow is newer.
+            if found.count == Self.pageLimit, summary(chat).last < found[0].sequence { break }
+            found += try texts(in: chat).filter { message in
+                // What programs up to November 2026 have sealed may have been for others.
+                message.readers?.contains(device) == true && !(hasOneDevice && message.isConfirmed(by: account))
+            }
+            found = found.sorted { $0.sequence < $1.sequence }.suffix(Self.pageLimit)
+        }
+        guard !isOwn else { return found }
+        found += try texts(in: account).filter { message in
+            message.readers?.contains(device) != false && message.state > .waiting
+                && !(hasOneDevice && message.isConfirmed(by: account))
+        }
+        return found.sorted { $0.sequence < $1.sequence }
+    }
+
+    /// The texts that this device has written in a chat and sealed, among the last messages there.
+    private func texts(in chat: AccountID) throws -> [ChatMessage] {
+        try messages(with: chat, limit: Self.pageLimit).filter { message in
+            message.reference.device == own.id && message.protection == .device && message.state != .failed
+                && !message.isDeleted
+        }
+    }
+}
+
+extension ChatMessage {
+    /// Whether a person has confirmed the message with any of their devices.
+    fileprivate func isConfirmed(by account: AccountID) -> Bool {
+        (chat.group == nil ? state : receipts[account] ?? .sent) >= .received
     }
 }

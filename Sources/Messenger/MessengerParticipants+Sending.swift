@@ -69,7 +69,7 @@ extension MessengerParticipants {
         if let group = chat.group {
             try seal(&message, in: group, now, &unit)
         } else if try isReady(chat), memory.waiting[chat] == nil {
-            try seal(message, now, &unit)
+            try seal(&message, now, &unit)
             if memory.open[message.sequence] == nil { message.state = .sent }
         } else if own.peer(chat) == nil, !memory.latched.contains(chat), job.fallback == .refuse {
             want(keysOf: chat.name, &unit)
@@ -143,9 +143,20 @@ extension MessengerParticipants {
     }
 
     /// Seals the text of a message.
-    mutating func seal(_ message: ChatMessage, _ now: Timestamp, _ unit: inout Unit) throws {
+    mutating func seal(_ message: inout ChatMessage, _ now: Timestamp, _ unit: inout Unit) throws {
+        noteReaders(of: [message.chat, person], in: &message)
         try seal(message.content, message.reference.message, in: message.chat, message.sequence, now, &unit)
         try raiseLatch(message.chat, now, &unit)
+    }
+
+    /// Notes that a text is sealed for the devices that these accounts have. One that gets a session later counts as well,
+    /// and one that is listed later does not.
+    func noteReaders(of accounts: [AccountID], in message: inout ChatMessage) {
+        for account in accounts {
+            let list = knownList(of: account == person ? .own : account)
+            message.readers = (message.readers ?? []).union(list?.current.map(\.id) ?? [])
+        }
+        message.readers?.remove(own.id)
     }
 
     /// Seals content for all devices of a person, and for the person's other devices.

@@ -251,6 +251,11 @@ package struct MessengerParticipants: VaultHolding {
             perform(ticket, now, &unit) { state, unit in
                 try state.take([message], isRead: isRead, from: .services(user), &unit)
             }
+        case .lost(let ticket, let device, let user, let count):
+            perform(ticket, now, &unit) { state, unit in
+                state.report(.gap(user, count), &unit)
+                state.renewSession(with: device, of: user, now, &unit)
+            }
         case .keys(let ticket, let bytes, let user, let sessions, let oneTime):
             take(bytes, of: user, sessions, oneTime, ticket, now, &unit)
         case .replenish(let ticket, let left):

@@ -265,7 +265,7 @@ extension MessengerJob {
             .adopt(let ticket, _), .revoke(let ticket, _), .decide(let ticket, _, _), .markRead(let ticket, _),
             .setTimer(let ticket, _, _), .history(let ticket, _, _, _), .chats(let ticket),
             .proposeGroup(let ticket, _, _), .publishedGroup(let ticket, _, _), .readGroup(let ticket, _, _, _),
-            .groups(let ticket), .introduce(let ticket):
+            .groups(let ticket), .introduce(let ticket), .lost(let ticket, _, _, _):
             ticket
         case .authenticated, .sendsSeveral, .attempted, .tick: nil
         }

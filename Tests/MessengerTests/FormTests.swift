@@ -119,6 +119,27 @@ import Testing
         }
     }
 
+    /// Rows with the devices of a text have a form of their own; those without have the form of before.
+    @Test func rowsNameTheDevicesOfAText() throws {
+        let group = try #require(GroupID(String(repeating: "0a", count: 16)))
+        for chat in [AccountID.services("bob"), group.chat] {
+            var message = Self.message
+            (message.chat, message.reactions) = (chat, [])
+            #expect(message.bytes.first == (chat.group == nil ? 1 : 2))
+            for readers in [[], [DeviceID(7)], [DeviceID(9), DeviceID(7)]] as [Set<DeviceID>] {
+                message.readers = readers
+                let bytes = message.bytes
+                #expect(bytes.first == (chat.group == nil ? 3 : 4))
+                #expect(try ChatMessage(chat: chat, sequence: 7, bytes: bytes) == message)
+                for length in 0..<bytes.count {
+                    #expect(throws: EnvelopeError.self) {
+                        try ChatMessage(chat: chat, sequence: 7, bytes: Array(bytes.prefix(length)))
+                    }
+                }
+            }
+        }
+    }
+
     /// In a group whose members come and go, any number of people react to a message and confirm it.
     @Test func reactionsAndReceiptsAreBounded() throws {
         let group = try #require(GroupID(String(repeating: "0a", count: 16)))

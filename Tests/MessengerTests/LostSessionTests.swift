@@ -53,4 +53,197 @@ import Testing
         machine.askForLost(now, &unit)
         #expect(machine.nextLostWake == uptime() + 60_000)
     }
+
+    // MARK: Texts that are sealed again
+
+    private func group(_ owner: World.Device, _ others: String...) throws -> GroupID {
+        let create = GroupChange.create(name: "team", metadata: [], members: others)
+        let group = try #require(world.change(create, by: owner)).id
+        world.deliver()
+        return group
+    }
+
+    /// Delivers all, and counts the envelopes with which a device sends a message to another one.
+    private func deliver(_ message: ChatMessage?, by sender: World.Device, to device: World.Device) -> Int {
+        var found: Set<UInt64> = []
+        repeat {
+            for attempt in sender.attempts {
+                switch attempt.call {
+                case .send(_, _, device.id, message?.reference.message): found.insert(attempt.id)
+                default: break
+                }
+            }
+        } while world.step()
+        return found.count
+    }
+
+    /// A member goes on from an earlier copy. What was written in the sessions that it has lost comes again, once and in
+    /// its order, and what its only device had confirmed does not.
+    @Test(arguments: [false, true]) func textsOfAGroupComeAgain(severalAtOnce: Bool) throws {
+        let (alice, bob, carol) = (try world.person("alice"), try world.person("bob"), try world.person("carol"))
+        alice.run([.sendsSeveral(severalAtOnce)])
+        let group = try group(alice, "bob", "carol")
+        alice.send("one", in: group)
+        world.deliver()
+        let copy = carol.store.copy()
+        alice.send("two", in: group)
+        world.deliver()
+        try carol.restore(from: copy.copy())
+        for text in ["three", "four"] { alice.send(text, in: group) }
+        alice.send("five", to: "carol")
+        world.deliver()
+        alice.send("six", in: group)
+        world.deliver()
+        #expect(carol.texts(in: group) == ["one", "three", "four", "six"])
+        #expect(carol.texts(with: "alice") == ["five"])
+        #expect(bob.texts(in: group) == ["one", "two", "three", "four", "six"])
+        #expect(alice.history(in: group).allSatisfy { $0.state == .received })
+    }
+
+    /// A member's other device cannot be told apart by receipts, so it gets all that it may lack.
+    @Test func aTextThatOnlyTheOtherDeviceHasConfirmedComesAgain() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        let group = try group(alice, "bob")
+        let copy = bob.store.copy()
+        alice.send("one", in: group)
+        world.deliver()
+        try bob.restore(from: copy.copy())
+        world.deliver()
+        #expect(bob.texts(in: group) == ["one"] && phone.texts(in: group) == ["one"])
+    }
+
+    /// A person's other device gets again what was written in all chats.
+    @Test func copiesForOwnDevicesComeAgain() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let group = try group(alice, "bob")
+        phone.send("zero", to: "bob")
+        world.deliver()
+        let copy = alice.store.copy()
+        for text in ["one", "two"] {
+            phone.send(text, to: "bob")
+            phone.send(text, in: group)
+        }
+        world.deliver()
+        try alice.restore(from: copy.copy())
+        phone.send("three", in: group)
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["zero", "one", "two"])
+        #expect(alice.texts(in: group) == ["one", "two", "three"])
+        #expect(alice.history(with: "bob").allSatisfy { $0.isOwn })
+        #expect(bob.texts(with: "alice") == ["zero", "one", "two"] && bob.texts(in: group) == ["one", "two", "three"])
+    }
+
+    /// Nothing comes again that was not for the member: neither what is older than its membership nor, when it was removed,
+    /// anything at all.
+    @Test func onlyMembersOfThatTimeGetATextAgain() throws {
+        let (alice, bob, carol) = (try world.person("alice"), try world.person("bob"), try world.person("carol"))
+        let group = try group(alice, "bob")
+        let old = alice.send("old", in: group)
+        world.deliver()
+        #expect(world.change(.add(["carol"]), of: group, by: alice) != nil)
+        world.deliver()
+        let copy = carol.store.copy()
+        let new = alice.send("new", in: group)
+        alice.attempts.removeAll { if case .send(_, _, carol.id, _) = $0.call { true } else { false } }
+        world.deliver()
+        try carol.restore(from: copy.copy())
+        #expect(deliver(old, by: alice, to: carol) == 0)
+        #expect(carol.texts(in: group) == ["new"] && bob.texts(in: group) == ["old", "new"])
+        #expect(world.change(.remove(["carol"]), of: group, by: alice) != nil)
+        alice.now.monotonic += MessengerParticipants.renewalPause
+        try carol.restore(from: copy.copy())
+        #expect(deliver(new, by: alice, to: carol) == 0)
+        #expect(carol.texts(in: group).isEmpty)
+    }
+
+    /// A device that was added later gets the history from its master device, and nothing older from others.
+    @Test func aDeviceThatWasAddedLaterGetsNothingOlder() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let group = try group(alice, "bob")
+        let texts = [alice.send("old", in: group), alice.send("old", to: "bob")]
+        world.deliver()
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        let copy = phone.store.copy()
+        let new = alice.send("new", in: group)
+        world.deliver()
+        for text in texts {
+            alice.now.monotonic += MessengerParticipants.renewalPause
+            try phone.restore(from: copy.copy())
+            #expect(deliver(text, by: alice, to: phone) == 0)
+        }
+        alice.now.monotonic += MessengerParticipants.renewalPause
+        try phone.restore(from: copy.copy())
+        #expect(deliver(new, by: alice, to: phone) == 1)
+        #expect(phone.texts(in: group).sorted() == ["new", "old"])
+    }
+
+    /// The server shows earlier keys, with a device that was removed meanwhile.
+    @Test func aRemovedDeviceGetsNothingAgain() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        alice.send("one", to: "bob")
+        world.deliver()
+        let earlier = world.configs["bob"]
+        let forged = Envelope(
+            kind: .direct, sender: phone.id, messageID: MessageID(1),
+            ratchetMessage: [0x20] + [UInt8](repeating: 1, count: 200))
+        alice.receive(forged.bytes, from: "bob", hasKeys: true)
+        alice.events = []
+        bob.perform { .revoke(ticket: $0, phone.id) }
+        world.deliver()
+        alice.send("secret", to: "bob")
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["one", "secret"])
+        alice.perform { .keys(ticket: $0, earlier, of: "bob", NewSessions(renewing: phone.id)) }
+        let calls = alice.attempts.filter { if case .send(_, _, phone.id, _) = $0.call { true } else { false } }
+        #expect(calls.isEmpty)
+    }
+
+    /// A device that asks all the time is not sent the same texts all the time.
+    @Test func aDeviceGetsTextsAgainThreeTimes() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "bob")
+        try world.adopt("bob", by: bob)
+        let group = try group(alice, "bob")
+        let copy = bob.store.copy()
+        let text = alice.send("one", in: group)
+        world.deliver()
+        var count = 0
+        for _ in 0..<6 {
+            try bob.restore(from: copy.copy())
+            count += deliver(text, by: alice, to: bob)
+        }
+        #expect(count == 3 && phone.texts(in: group) == ["one"] && bob.texts(in: group).isEmpty)
+        // It is not forgotten.
+        alice.now.monotonic += 2 * MessengerParticipants.renewalPause
+        alice.run([.tick])
+        world.deliver()
+        #expect(bob.texts(in: group) == ["one"])
+    }
+
+    // MARK: Messages that the server has dropped
+
+    /// The server reports that it has dropped messages: the device begins a new session, and they come again.
+    @Test func whatTheServerHasDroppedComesAgain() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        for text in ["two", "three"] { alice.send(text, to: "bob") }
+        while let attempt = alice.nextCall() { alice.end(attempt) }
+        bob.perform { .lost(ticket: $0, alice.id, of: "alice", count: 2) }
+        let gaps = bob.events.compactMap { event in if case .gap("alice", let count) = event { count } else { nil } }
+        #expect(gaps == [2])
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["one", "two", "three"])
+        // It proves nothing: a server that says so all the time brings one new session in a while.
+        for _ in 0..<20 { bob.perform { .lost(ticket: $0, alice.id, of: "alice", count: 2) } }
+        let asked = bob.events.count { if case .sessionLost = $0 { true } else { false } }
+        #expect(asked == 0)
+    }
 }

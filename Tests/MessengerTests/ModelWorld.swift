@@ -58,8 +58,10 @@ final class ModelDevice {
     private(set) var copy: Copy?
     /// Messages that it has changed since the copy was made.
     var changed: Set<MessageReference> = []
-    /// Messages that it may lack, or have in an earlier form, because it went on from an earlier copy.
+    /// Messages that it may lack, because it went on from an earlier copy and had confirmed them for its person.
     var exempt: Set<MessageReference> = []
+    /// Messages that it may have in an earlier form, because changes do not come again.
+    var stale: Set<MessageReference> = []
     /// Whether others may still write to it in sessions that it does not have any more.
     var isSettling = false
     /// Whether it has ever gone on from an earlier copy.
@@ -379,6 +381,9 @@ final class ModelWorld {
     /// A device goes on from an earlier copy of its store.
     private func restore(_ device: ModelDevice, _ copy: ModelDevice.Copy) throws {
         device.wasRestored = true
+        // A commit with an unknown outcome may have stored what was not shown.
+        let stored = try device.messages().filter { !$0.isAwaited }.map(\.reference)
+        let shown = device.shown.union(stored)
         let before = Dictionary(uniqueKeysWithValues: copy.groups.map { ($0.id, $0.chain) })
         divided.formUnion(device.machine.groups.filter { before[$0.id] != $0.chain }.map(\.id))
         try restart(device, from: copy)
@@ -387,10 +392,29 @@ final class ModelWorld {
             guard device.changed.contains(reference) == false else { return true }
             return try messages[reference]?.author === device && device.message(reference) == nil
         }
-        for other in devices where other.person == device.person { other.exempt.formUnion(order) }
+        device.stale.formUnion(order)
+        for reference in order where mayLack(reference, device, shownBefore: shown) { device.exempt.insert(reference) }
+        // What the master device was to hand over, it may have lost.
+        for other in devices where other.person == device.person {
+            let others = order.filter { messages[$0]?.readers.contains(other.id) != true }
+            other.exempt.formUnion(others)
+        }
         device.changed = []
         device.isSettling = true
         settlesIn = 3
+    }
+
+    /// Whether a text does not come again to a restored device: its person's only device had confirmed it, or it was not
+    /// sealed for the device.
+    private func mayLack(
+        _ reference: MessageReference, _ device: ModelDevice, shownBefore: Set<MessageReference>
+    ) -> Bool {
+        guard let message = messages[reference] else { return true }
+        guard message.author.person != device.person else { return !message.readers.contains(device.id) }
+        // It cannot ask a device that it did not know then, until that one writes again.
+        guard device.machine.own.owner(of: message.author.id) != nil else { return true }
+        let isAlone = message.author.list(of: device.person)?.versions.count ?? 1 == 1
+        return !message.readers.contains(device.id) || isAlone && shownBefore.contains(reference)
     }
 
     /// Lets all devices begin new sessions with those that were restored.
@@ -554,7 +578,7 @@ final class ModelWorld {
         messages[accepted.reference] = Message(
             author: device, conversation: conversation(chat, device), texts: [text], hasTimer: accepted.timer != nil)
         order.append(accepted.reference)
-        for other in devices where other.isSettling { other.exempt.insert(accepted.reference) }
+        for other in devices where other.isSettling { other.stale.insert(accepted.reference) }
         for person in (texts[text]?.persons ?? []).sorted() {
             device.waiting.append((accepted.reference, chat.id, person))
         }
@@ -645,7 +669,7 @@ final class ModelWorld {
         guard isDone else { return }
         note("\(device.name): \(act) \(text)")
         device.changed.insert(reference)
-        for other in devices where other.isSettling { other.exempt.insert(reference) }
+        for other in devices where other.isSettling { other.stale.insert(reference) }
         // What waits for keys is sealed as it is then.
         let isSealed = message.state != .waiting || !message.isOwn
         let gap = isSealed ? gap(isCommitted: reply != nil) : Gap()
@@ -1162,8 +1186,6 @@ final class ModelWorld {
             let first = model.texts[0]
             var people: Set<String> = []
             if case .group(let id) = model.conversation {
-                // Texts of groups are not sealed again when a session is lost.
-                guard !device.wasRestored, !model.author.wasRestored else { continue }
                 people = unstable[id] ?? []
                 guard !people.contains(model.author.person), !people.contains(device.person) else { continue }
             }
@@ -1171,21 +1193,24 @@ final class ModelWorld {
             let isReader = isListed(model.author) && model.readers.contains(device.id)
             let message = found[reference]
             let isHere = message.map { !$0.isAwaited } ?? false
-            guard isHere || model.hasTimer || !(isReader || before != nil) else {
+            // A deleted text does not come again.
+            let mayLack = model.hasTimer || model.isDeleted && device.stale.contains(reference)
+            guard isHere || mayLack || !(isReader || before != nil) else {
                 let why = isReader ? "was sealed for it" : "was handed over"
                 throw ModelFailure("\(device.name) has not \(first) of \(model.author.name), which \(why)")
             }
             guard let message, isHere else { continue }
             // What a device has sent just before it was removed may be lost.
             people.formUnion(model.reactions.filter { !isListed($0.value.device) }.keys)
-            if isListed(model.author) {
+            if isListed(model.author), !device.stale.contains(reference) {
                 try compare(form(of: message, on: device), with: model, before: before, without: people, on: device)
             }
             guard device === model.author else { continue }
             guard message.state >= .sent, message.state < .failed else {
                 throw ModelFailure("\(first) of \(device.name) is \(message.state)")
             }
-            try checkReceipt(message, model)
+            // Receipts do not come again.
+            if !device.stale.contains(reference) { try checkReceipt(message, model) }
         }
     }
 
