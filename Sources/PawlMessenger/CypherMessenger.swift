@@ -118,7 +118,7 @@ public protocol CypherMessengerEventHandler: P2PEventHandler {
     func onDeviceListFork(of username: Username) async
     /// An envelope under a person's name could not be opened.
     func onUnreadableMessage(from username: Username, reason: String) async
-    /// Messages of a person were lost on the way.
+    /// Messages of a person were lost on the way. The server may report it, and the next message that comes again.
     func onMessageLoss(from username: Username, count: Int) async
     /// An unprotected text under the name of a person with a protected chat was not shown.
     func onWithheldMessage(from username: Username) async
@@ -473,6 +473,8 @@ public final class CypherMessenger: CypherTransportClientDelegate {
             try await receive(message.message.bytes, from: user)
         case .messageDisplayed(let user, _, let id): try await receipt(id, from: user, isRead: true)
         case .messageReceived(let user, _, let id): try await receipt(id, from: user, isRead: false)
+        case .messagesLost(let user, let device, let count):
+            _ = try await perform { .lost(ticket: $0, device.id, of: user.raw, count: count) }
         case .requestDeviceRegistery(let config):
             guard try await engine.read(\.isMaster) else { return }
             // The person has added it before. Its keys are lost if this device went on from an earlier copy.

@@ -133,6 +133,8 @@ public enum CypherServerEvent: Sendable {
     case messageDisplayed(by: Username, deviceId: DeviceId, id: String)
     /// A device of a person has stored a message.
     case messageReceived(by: Username, deviceId: DeviceId, id: String)
+    /// The server has dropped messages of a device for this one: it was away for long. The messenger asks for them.
+    case messagesLost(byUser: Username, deviceId: DeviceId, count: Int)
     /// A device asks the master device to be added to the account.
     case requestDeviceRegistery(UserDeviceConfig)
     /// The server has few one-time prekeys of this device left: the messenger adds some.

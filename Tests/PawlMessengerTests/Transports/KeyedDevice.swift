@@ -97,6 +97,7 @@ final class RecordingDelegate: CypherTransportClientDelegate {
                 "shared \(id) \(message.message.bytes) from \(user) \(device)"
             case .messageDisplayed(let user, let device, let id): "read \(id) by \(user) \(device)"
             case .messageReceived(let user, let device, let id): "received \(id) by \(user) \(device)"
+            case .messagesLost(let user, let device, let count): "lost \(count) from \(user) \(device)"
             case .requestDeviceRegistery(let config): "request of \(config.deviceId?.raw ?? "-")"
             case .plaintextReceived(let text, _, let user): "text \(text) from \(user)"
             case .keyBundlePublished, .oneTimePreKeysLow: nil

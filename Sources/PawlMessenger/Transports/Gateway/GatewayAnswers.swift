@@ -17,6 +17,8 @@ struct GatewayEntry: Equatable, Sendable {
         case message([UInt8], isShared: Bool, id: String, from: Username, device: DeviceId)
         case receipt(isRead: Bool, id: String, from: Username, device: DeviceId)
         case registration([UInt8], from: Username)
+        /// The gateway has dropped messages of a device.
+        case lost(Int, from: Username, device: DeviceId)
         /// Of a kind that this version does not know, or without what its kind needs. Acknowledged and dropped.
         case unknown
     }
@@ -206,6 +208,7 @@ enum GatewayBody {
             var kind: String
             var from: String
             var device, id, message, body: String?
+            var count: Int?
         }
 
         var messages: [Entry]
@@ -241,6 +244,7 @@ enum GatewayBody {
             return .message(own + shared, isShared: own.isEmpty, id: id, from: from, device: device)
         case ("read", let device?), ("received", let device?):
             return .receipt(isRead: entry.kind == "read", id: id, from: from, device: device)
+        case ("lost", let device?): return .lost(max(entry.count ?? 1, 1), from: from, device: device)
         case ("registration", _) where !own.isEmpty: return .registration(own, from: from)
         default: return .unknown
         }

@@ -371,6 +371,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         case .registration(let bytes, let from):
             // Only a login of the account itself can ask.
             return from == own.username ? .requestDeviceRegistery(UserDeviceConfig(bytes: bytes)) : nil
+        case .lost(let count, let from, let device): return .messagesLost(byUser: from, deviceId: device, count: count)
         case .unknown: return nil
         }
     }
