@@ -62,6 +62,33 @@ import Testing
         #expect(world.backend.messages["all"]?.count == 1)
     }
 
+    /// JSON whose head says that it is a form: as a form it has a text of its own.
+    @Test(arguments: [
+        "application/x-www-form-urlencoded", "application/json, application/x-www-form-urlencoded",
+        "Application/X-WWW-Form-URLEncoded; charset=latin1",
+    ])
+    func aBodyThatIsBothIsRefused(_ type: String) throws {
+        var mapping = Mapping.lab
+        mapping.routes = mapping.routes.map { route in
+            var request = route.request
+            request?.bodies = [.json, .form]
+            return Mapping.Route(
+                methods: route.methods, path: route.path, query: route.query, label: route.label, request: request,
+                response: route.response, remoteID: route.remoteID, conversation: route.conversation,
+                references: route.references)
+        }
+        for mapping in [mapping, .lab] {
+            let world = try JSONWorld(.hosted, mapping: mapping)
+            let both = #"{"id":"1","text":"x","topic":"&text=the canary sings&"}"#
+            #expect(world.send("POST", "/c/all", as: "t-alice", both, fields: [("Content-Type", type)])?.status == 400)
+            #expect(!world.backend.hasReceived("canary"))
+        }
+        // What many programs say of all that they send.
+        let world = try JSONWorld(.hosted)
+        let json = #"{"id":"1","text":"a=b"}"#
+        #expect(world.send("POST", "/c/all", as: "t-alice", json, fields: [("Content-Type", type)])?.status == 201)
+    }
+
     @Test(arguments: [EnvelopeArmour.html, .detect])
     func anEnvelopeInHTMLIsOpenedAsHTML(_ armour: EnvelopeArmour) throws {
         let renders: [(String) -> String] = [

@@ -174,6 +174,24 @@ import Testing
         }
     }
 
+    /// In quotes it is the name of a channel, whose number messages have: the gateway would judge another conversation.
+    @Test(arguments: ["general", "%22general%22", "%225%22", "%5B%22general%22%5D"])
+    func aChannelOfZulipIsNamedByItsNumber(_ channel: String) throws {
+        let mapping = try shipped("zulip")
+        let match = try #require(mapping.route(for: RequestHead("POST", "/api/v1/messages")))
+        let shape = try #require(match.route.request)
+        let body = ByteBuffer(string: "type=stream&to=\(channel)&topic=a&content=hi")
+        do throws(MessageFault) {
+            let document = try shape.document(body, ["Content-Type": "application/x-www-form-urlencoded"])
+            #expect(!MessageReading(document, [shape], target: match.target, isRequest: true).faults.isEmpty)
+        } catch {
+            guard case .notADocument = error else {
+                Issue.record("\(error)")
+                return
+            }
+        }
+    }
+
     // MARK: Mattermost
 
     /// Go reads names in any case, and takes the last.

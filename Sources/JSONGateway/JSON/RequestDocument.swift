@@ -16,7 +16,9 @@ package enum BodyForm: String, Sendable, CaseIterable {
 extension MessageShape {
     /// Reads the body of a request.
     ///
-    /// The body is a form if the mapping allows forms and the fields of the head say so. Everything else is read as JSON.
+    /// The body is a form if the mapping allows forms and the fields of the head say so. Everything else is read as JSON,
+    /// unless the fields say that it is a form and it has an ampersand: a program that reads it as a form would find
+    /// other fields in it.
     ///
     /// - Throws: ``MessageFault`` if the body cannot be read in the same way by all programs.
     package func document(_ body: ByteBuffer, _ headers: HeaderFields) throws(MessageFault) -> JSONDocument {
@@ -29,9 +31,13 @@ extension MessageShape {
             document = try Self.multipart(body, headers)
         } else {
             guard self.bodies.contains(.json), let json = try? JSONDocument(body) else { throw .noMessage }
+            if headers.mentionForm, let ampersand = body.readableBytesView.firstIndex(of: UInt8(ascii: "&")) {
+                throw .notAForm(at: ampersand - body.readerIndex)
+            }
             document = json
         }
         guard let parsed = try? document.parsing(for: [self]) else { throw .noMessage }
+        try parsed.refuseParsedTexts(of: self)
         return parsed
     }
 
@@ -72,7 +78,19 @@ extension MessageShape {
             let document = try? JSONDocument(parts: texts.parts, boundary: texts.boundary.bytes, of: ByteBuffer()),
             let parsed = try? document.parsing(for: [self])
         else { throw .notAForm(at: 0) }
+        try parsed.refuseParsedTexts(of: self)
         return parsed
+    }
+}
+
+extension JSONDocument {
+    /// Refuses a parsed string that holds a string alone: a program that does not parse it reads another text.
+    fileprivate func refuseParsedTexts(of shape: MessageShape) throws(MessageFault) {
+        for path in shape.parsed {
+            let places = (try? places(path)) ?? []
+            guard let text = places.first(where: { isParsed($0) && kind($0) == .string }) else { continue }
+            throw .notADocument(path: path.text, at: range(text).lowerBound)
+        }
     }
 }
 
@@ -95,6 +113,11 @@ extension HeaderFields {
         let parts = types[0].lowercased().split(separator: ";").map { $0.trimmingSpaces }
         return parts.first == "application/x-www-form-urlencoded"
             && parts.dropFirst().allSatisfy { !$0.hasPrefix("charset=") || Self.utf8.contains($0) }
+    }
+
+    /// Whether a program may take the body for a form, whatever else the fields say.
+    fileprivate var mentionForm: Bool {
+        self["Content-Type"].contains { $0.lowercased().contains("application/x-www-form-urlencoded") }
     }
 
     fileprivate static let utf8: Set<Substring> = ["charset=utf-8", "charset=\"utf-8\"", "charset=utf8"]
