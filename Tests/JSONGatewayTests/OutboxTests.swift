@@ -1,6 +1,7 @@
 import CommitLoop
 import Envelope
 import HTTPCodec
+import JSONCodec
 import JSONGateway
 import NIOCore
 import Protection
@@ -178,6 +179,26 @@ import Vault
         let second = RequestToken(high: 9, low: 2)
         #expect(world.waiting.map(\.token) == [second])
         #expect(try store.queueContents().requests.map(\.token) == [second])
+    }
+
+    /// A body with an id of the gateway's own that cannot be written anew, because of another string in it.
+    @Test func aBodyWhoseReferenceCannotBeReplacedIsNotQueued() throws {
+        let world = try world()
+        var (_, write) = try judged(world)
+        let local = "the gateway's own id"
+        write.references = [QueuedReference(.body(try JSONPath("$.edits")), local: local)]
+        write.text = nil
+        for (note, isGood) in [(#"\ud83d"#, false), (#"\ud83d\ude00"#, true)] {
+            write.body = ByteBuffer(string: #"{"edits":"\#(local)","note":"\#(note)"}"#)
+            let replies = world.perform(world.job(write, RequestToken(high: 9, low: isGood ? 2 : 1)))
+            if isGood { continue }
+            guard case .queued(_, .failure(.unreadable(.loneSurrogate)))? = replies.first else {
+                Issue.record("\(replies)")
+                return
+            }
+        }
+        let sent = world.waiting.map(\.config.body)
+        #expect(!sent.contains { if case .rawData? = $0 { true } else { false } }, "\(sent)")
     }
 
     // MARK: Ends in the batch that queues a write

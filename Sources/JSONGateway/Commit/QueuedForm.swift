@@ -20,14 +20,15 @@ extension QueuedWrite {
     ///   - token: names the write.
     ///   - connection: the client's.
     /// - Returns: nil if the queue does not support the method.
+    /// - Throws: ``MessageFault`` if the body refers to a message without a backend id and cannot be written anew.
     func request(
         mark: String, creates: [String], token: RequestToken, connection: ConnectionID
-    ) -> NewRequest? {
+    ) throws(MessageFault) -> NewRequest? {
         if frame != nil { return message(mark: mark, creates: creates, token: token, connection: connection) }
         guard let method = HTTPMethod.allCases.first(where: { $0.name == head.method }) else { return nil }
         var config = APIRequestConfig(method: method, path: APIRequestPath(segments))
         config.headers = Parameters(head.headers.fields.map { .init(name: $0.name, value: .text($0.value)) })
-        config.body = queuedBody
+        config.body = try queuedBody()
         config.deduplicate = false
         return NewRequest(
             config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
@@ -69,25 +70,31 @@ extension QueuedWrite {
     }
 
     /// The body: JSON with references if it has any, else the unchanged bytes.
-    private var queuedBody: RequestBody? {
+    ///
+    /// A body whose reference cannot be replaced is never sent: the backend would get the gateway's own id of a message.
+    private func queuedBody() throws(MessageFault) -> RequestBody? {
         guard body.readableBytes > 0 else { return nil }
         let named = references.compactMap { reference in
             if case .body(let path) = reference.place { (path, reference.local) } else { nil }
         }
-        if !named.isEmpty, let document = try? JSONDocument(body) {
-            var locals: [JSONPlace: String] = [:]
-            for (path, local) in named {
-                if let place = try? document.one(path) { locals[place] = local }
-            }
-            if !locals.isEmpty, let value = JSONValue(document, document.root, locals) { return .json(value) }
+        guard !named.isEmpty else { return .rawData(Array(body.readableBytesView)) }
+        guard let document = try? JSONDocument(body) else { throw .noMessage }
+        var locals: [JSONPlace: String] = [:]
+        for (path, local) in named {
+            guard let place = try? document.one(path) else { throw .noMessage }
+            locals[place] = local
         }
-        return .rawData(Array(body.readableBytesView))
+        return .json(try JSONValue(document, document.root, locals))
     }
 }
 
 extension JSONValue {
-    /// Converts a value of a document, with references at some places; nil if a string in it is not valid Unicode.
-    fileprivate init?(_ document: JSONDocument, _ place: JSONPlace, _ locals: [JSONPlace: String]) {
+    /// Converts a value of a document, with references at some places.
+    ///
+    /// - Throws: ``MessageFault/loneSurrogate(at:)`` if a string in it is not valid Unicode.
+    fileprivate init(
+        _ document: JSONDocument, _ place: JSONPlace, _ locals: [JSONPlace: String]
+    ) throws(MessageFault) {
         if let local = locals[place] {
             self = .reference(EntityReference(type: "message", local: local))
             return
@@ -97,22 +104,21 @@ extension JSONValue {
         case .boolean: self = .bool(document.boolean(place) ?? false)
         case .number: self = .number(document.numberText(place) ?? "0")
         case .string:
-            guard let text = try? document.text(place) else { return nil }
+            guard let text = try? document.text(place) else {
+                throw .loneSurrogate(at: document.range(place).lowerBound)
+            }
             self = .string(text)
         case .array:
             var elements: [JSONValue] = []
-            for child in document.children(place) {
-                guard let value = JSONValue(document, child, locals) else { return nil }
-                elements.append(value)
-            }
+            for child in document.children(place) { elements.append(try JSONValue(document, child, locals)) }
             self = .array(elements)
         case .object:
             var members: [JSONValue.Member] = []
             for child in document.children(place) {
-                guard let name = try? document.name(child), let value = JSONValue(document, child, locals) else {
-                    return nil
+                guard let name = try? document.name(child) else {
+                    throw .loneSurrogate(at: document.range(child).lowerBound)
                 }
-                members.append(Member(name, value))
+                members.append(Member(name, try JSONValue(document, child, locals)))
             }
             self = .object(members)
         }

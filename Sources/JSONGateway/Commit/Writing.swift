@@ -116,10 +116,14 @@ extension JSONParticipants {
         let message = try seal(&write, now, &unit)
         let localID = write.answersAtOnce ? message.map(LocalMessageID.text) : nil
         let creates = write.creates(localID, token: job.token.description)
-        guard
-            let request = write.request(
+        let converted: NewRequest?
+        do throws(MessageFault) {
+            converted = try write.request(
                 mark: job.mark, creates: creates, token: job.token, connection: job.connection)
-        else { throw .notQueued(.unavailable) }
+        } catch {
+            throw .unreadable(error)
+        }
+        guard let request = converted else { throw .notQueued(.unavailable) }
         do throws(QueueError) {
             let id = requestIDs.next(in: vault.sharding.shard(from: write.account, to: write.conversation))
             // A write with the same key was found above.
