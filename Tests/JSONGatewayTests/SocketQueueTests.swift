@@ -384,6 +384,25 @@ import Vault
         #expect(log.all == ["one", "two", "opened alice"], "once, and not for an account without writes")
     }
 
+    /// A connection that is about to end refuses a write. Another one is opened before it does, or after.
+    @Test(arguments: [false, true]) func aRefusedWriteGoesOverTheNextConnection(opensBefore: Bool) {
+        let (sockets, log) = (SocketWrites(), Log())
+        let alice = AccountID.services("alice")
+        sockets.notify { log.add("opened \($0.text)") }
+        func open() { sockets.add(ConnectionID(2), of: alice) { _ in log.add("two") } }
+        let held = Mutex<SocketWrite?>(nil)
+        sockets.add(ConnectionID(1), of: alice) { write in held.withLock { $0 = write } }
+        sockets.send(Self.write(), of: alice, preferring: ConnectionID(1))
+        if opensBefore { open() }
+        held.withLock { $0 }?.end(.unsent)
+        if !opensBefore { open() }
+        #expect(log.all == ["opened alice"])
+        // No connection is new after that.
+        sockets.send(Self.write(), of: alice, preferring: ConnectionID(1))
+        held.withLock { $0 }?.end(.unsent)
+        #expect(log.all == ["opened alice"])
+    }
+
     private final class Log: Sendable {
         private let lines = Mutex<[String]>([])
         var all: [String] { lines.withLock { $0 } }

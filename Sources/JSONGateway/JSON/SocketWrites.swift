@@ -30,6 +30,8 @@ package final class SocketWrite: Sendable {
     package let bytes: ByteBuffer
     /// Called once, on any thread.
     private let done: Mutex<(@Sendable (End) -> Void)?>
+    /// Called before ``done`` if nothing was sent.
+    private let unsent = Mutex<(@Sendable () -> Void)?>(nil)
 
     package init(token: RequestToken, bytes: ByteBuffer, done: @escaping @Sendable (End) -> Void) {
         (self.token, self.bytes) = (token, bytes)
@@ -38,6 +40,8 @@ package final class SocketWrite: Sendable {
 
     /// Whether the attempt has ended.
     package var isOver: Bool { done.withLock { $0 == nil } }
+
+    fileprivate func whenUnsent(_ call: @escaping @Sendable () -> Void) { unsent.withLock { $0 = call } }
 
     /// Ends the attempt.
     ///
@@ -48,6 +52,7 @@ package final class SocketWrite: Sendable {
             defer { done = nil }
             return done
         }
+        if done != nil, end == .unsent { unsent.withLock { $0 }?() }
         done?(end)
         return done != nil
     }
@@ -115,12 +120,24 @@ package final class SocketWrites: Sendable {
     ///
     /// - Parameter preferred: the connection that it came from. Another process may have had the same number.
     package func send(_ write: SocketWrite, of account: AccountID, preferring preferred: ConnectionID?) {
-        let carry = state.withLock { state -> Carrier? in
-            let carriers = state.carriers[account] ?? []
-            let chosen = carriers.first { $0.connection == preferred } ?? carriers.last
-            if chosen == nil { state.wanted.insert(account) }
-            return chosen?.carry
+        let carriers = state.withLock { $0.carriers[account] ?? [] }
+        let known = Set(carriers.map(\.connection))
+        // A connection that is about to end refuses the write, too.
+        write.whenUnsent { [weak self] in self?.awaitConnection(of: account, besides: known) }
+        if let chosen = carriers.first(where: { $0.connection == preferred }) ?? carriers.last {
+            chosen.carry(write)
+        } else {
+            write.end(.unsent)
         }
-        if let carry { carry(write) } else { write.end(.unsent) }
+    }
+
+    /// Reports the next connection of an account, or one that was added since a write found none that could carry it.
+    private func awaitConnection(of account: AccountID, besides known: Set<ConnectionID>) {
+        let opened = state.withLock { state -> (@Sendable (AccountID) -> Void)? in
+            let isNew = state.carriers[account]?.contains { !known.contains($0.connection) } == true
+            if !isNew { state.wanted.insert(account) }
+            return isNew ? state.opened : nil
+        }
+        opened?(account)
     }
 }
