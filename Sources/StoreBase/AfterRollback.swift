@@ -16,6 +16,7 @@ extension RecordKind {
         // Prekeys may have been used since, and sender keys have advanced further than the records know.
         case .preKey, .senderKey: .removed
         case .directoryDevice: .adjusted
+        // Mailboxes go on above the number of the last delivery, which leaps.
         case .ownDevices, .peer, .directoryAccount, .hold, .mailbox, .mailboxEntry, .sharedCiphertext, .blob, .sent,
             .network, .policyWithRooms, .chat, .chatMessage, .chatIndex, .chatWaiting, .chatTimer,
             .chatGroup, .publishedConfig, .pushToken:

@@ -22,6 +22,46 @@ import Vault
         bob = world.device("bob", id: 2)
     }
 
+    /// A store that does not read all blobs at once.
+    private struct PagedStore: ForwardingStore {
+        let store: any Store
+
+        func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] {
+            if kind == .blob { throw .unavailable("too large") }
+            return try store.records(kind)
+        }
+    }
+
+    @Test func blobsAreReadInPages() throws {
+        let store = InMemoryStore()
+        var (mailboxes, changes) = (try Mailboxes(store: store, above: 0), [StoreChange]())
+        let names = (0..<200).map { DeviceID(UInt64($0) &* 0x9E37_79B9_7F4A_7C15).name + DeviceID(0).name }
+        for name in names {
+            try mailboxes.withBlobs { blobs throws(MailRefusal) in
+                try blobs.publish([1], as: name, by: .services("alice"), &changes)
+            }
+        }
+        _ = try store.commit([changes])
+        let again = try Mailboxes(store: PagedStore(store: store), above: 0)
+        #expect(try names.allSatisfy { try again.blobs.read($0, store) == [1] })
+    }
+
+    /// Devices may have fetched entries that a restored state does not know, and ask for those behind them only.
+    @Test func numbersLeapWithARestoredState() throws {
+        let leap: UInt64 = 1 << 32
+        let entry = MailboxEntry(
+            kind: .message, at: 0, from: .services("alice"), device: DeviceID(1), id: "m", content: [1])
+        for (floor, wanted) in [
+            (0, ["0000000000000001", "0000000000000002"]), (leap, ["0000000100000001", "0000000100000002"]),
+        ] {
+            var mailboxes = try Mailboxes(store: InMemoryStore(), above: floor)
+            var changes: [StoreChange] = []
+            for _ in 0..<2 { try mailboxes.post([(DeviceID(2), entry)], body: [], &changes) }
+            let names = changes.compactMap { if case .rare(.putRecord(let row)) = $0 { row.name } else { nil } }
+            #expect(names == wanted.map { DeviceID(2).name + " " + $0 })
+        }
+    }
+
     private func call(_ method: String, _ path: String, as name: String, _ json: String = "") -> JSONWorld.Answer {
         world.send(method, "/_pawl/v1/" + path, as: "t-\(name)", json) ?? .init(status: 0, text: "")
     }

@@ -117,6 +117,8 @@ package struct Mailboxes {
     }
 
     private var boxes: [DeviceID: Box] = [:]
+    /// A number that no mailbox has reached; new entries have higher ones.
+    private let floor: UInt64
     private var sharedCiphertexts: [UInt64: (count: Int, size: Int, from: AccountID)] = [:]
     private var lastSharedCiphertext: UInt64 = 0
     private var bytes = 0
@@ -128,8 +130,11 @@ package struct Mailboxes {
     package private(set) var blobs: PublishedBlobs
     package private(set) var pushTokens: PushTokens
 
+    /// - Parameter floor: the store's highest number of a delivery. It leaps when an older state of the store is accepted:
+    ///   devices may have fetched entries with numbers that this state does not know, and ask for those behind them only.
     /// - Throws: ``StoreError/corrupt(_:)``.
-    package init(store: any Store) throws(StoreError) {
+    package init(store: any Store, above floor: UInt64) throws(StoreError) {
+        self.floor = floor
         blobs = try PublishedBlobs(store: store)
         pushTokens = try PushTokens(store: store)
         for row in try store.records(.mailbox) {
@@ -306,7 +311,7 @@ package struct Mailboxes {
         for (device, mailboxEntry) in accepted {
             var mailboxEntry = mailboxEntry
             mailboxEntry.sharedCiphertext = sharedCiphertext
-            let sequence = (boxes[device]?.last ?? 0) + 1
+            let sequence = max(boxes[device]?.last ?? 0, floor) + 1
             add(mailboxEntry, sequence, to: device)
             changes.append(
                 .putRecord(RecordRow(kind: .mailboxEntry, name: Self.name(device, sequence), value: mailboxEntry.bytes))

@@ -12,6 +12,8 @@ package struct PublishedBlobs {
     static let accountLimit = 1000
     static let accountBytes = 16 << 20
     static let totalBytes = 1 << 30
+    /// Ours: blobs that are read at a time when the process starts, so that few of them are in memory, 16 MiB at most.
+    static let pageLimit = 64
 
     private var sizes: [String: (owner: AccountID, size: Int)] = [:]
     private var accounts: [AccountID: (count: Int, bytes: Int)] = [:]
@@ -19,12 +21,19 @@ package struct PublishedBlobs {
 
     /// - Throws: ``StoreError/corrupt(_:)``.
     package init(store: any Store) throws(StoreError) {
-        for row in try store.records(.blob) {
-            var cursor = ByteCursor(row.value)
-            guard let owner = try? cursor.field() else {
-                throw .corrupt("A blob in the store is damaged. Bring back a backup: pawl restore FILE.")
+        // The last ids first: all ids are hexadecimal digits.
+        var end = "g"
+        while true {
+            let page = try store.records(.blob, from: "", to: end, last: Self.pageLimit)
+            for row in page {
+                var cursor = ByteCursor(row.value)
+                guard let owner = try? cursor.field() else {
+                    throw .corrupt("A blob in the store is damaged. Bring back a backup: pawl restore FILE.")
+                }
+                note(row.name, AccountID(text: String(decoding: owner, as: UTF8.self)), row.value.count)
             }
-            note(row.name, AccountID(text: String(decoding: owner, as: UTF8.self)), row.value.count)
+            guard let first = page.first?.name else { return }
+            end = first
         }
     }
 

@@ -66,7 +66,7 @@ package struct JSONParticipants {
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
         vault.historyRetention = historyRetention
-        mailboxes = try Mailboxes(store: vault.store)
+        mailboxes = try Mailboxes(store: vault.store, above: contents.highestDelivery)
         self.push = push
         for (device, token) in mailboxes.pushTokens.all { push?.setToken(token, of: device) }
         push?.wait(mailboxes.devices(withEntriesSince: now.wall - PushQueue.life), now: now.monotonic)
