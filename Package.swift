@@ -404,9 +404,10 @@ let package = Package(
         tests(
             "WireTests",
             [
-                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec", "IRCGateway",
-                "JSONCodec", "Messenger", "PawlMessenger", "PeerConnection", "PeerKit", "Protection", "StorePort",
-                "TestKit", "TestThreads", "Vault", nioCore,
+                "CallSignalling", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
+                "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "Messenger", "NIOSupport", "PawlMessenger",
+                "PeerConnection", "PeerKit", "Protection", "StorePort", "TestKit", "TestThreads", "TransportCodec",
+                "TransportsCore", "Vault", crypto, nioCore,
             ], exclude: ["Peers"]),
         .target(name: "CMyTransport", dependencies: ["CTransports"], path: "Tests/CMyTransport"),
         tests(
