@@ -8,7 +8,8 @@ import TransportCodec
 public enum Serializer: String, Sendable, Hashable, CaseIterable {
     /// JSON, readable for people.
     case json
-    /// The same data model in CBOR (RFC 8949), shorter.
+    /// The same data model in CBOR (RFC 8949), shorter. Numbers beyond 64 bits, such as a long `Decimal`, are rounded to
+    /// doubles.
     case cbor
 
     /// Bytes of the marker.
