@@ -1,3 +1,4 @@
+import Devices
 import Envelope
 import IRCGateway
 import NIOCore
