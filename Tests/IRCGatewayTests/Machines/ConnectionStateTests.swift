@@ -84,8 +84,8 @@ import Testing
         let change = identity.loggedIn("Al[ce", isRegistered: false)
         #expect(change == nil && identity.account == .connection(7))
         _ = identity.absorb(try parsed(":srv 005 al CASEMAPPING=\(mapping) :are supported"))
-        let name = try #require(identity.takeUndecided())
-        _ = identity.loggedIn(name, isRegistered: true)
+        let taken = identity.takeUndecided()
+        _ = identity.loggedIn(try #require(taken), isRegistered: true)
         #expect(identity.account == .services(mapping == "ascii" ? "al[ce" : "al{ce"))
         // The next one is decided at once.
         _ = identity.loggedIn("B[b", isRegistered: true)
