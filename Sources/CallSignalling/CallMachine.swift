@@ -131,7 +131,7 @@ package struct CallMachine<Payload: Sendable> {
 
     private struct End {
         var call: String
-        /// Whether the account at the other end may come back with another device: it is in a group call.
+        /// Whether the account at the other end may come back with a device that has sent nothing: it is in a group call.
         var allowsOtherDevices = false
         /// Whether another device of the person is in the call, or has ended it.
         var isElsewhere = false
@@ -359,7 +359,7 @@ package struct CallMachine<Payload: Sendable> {
     private mutating func remember(_ key: CallKey, _ side: Side, _ now: Timestamp, isElsewhere: Bool = false) {
         sides[key] = nil
         var end = End(call: side.call, streams: side.streams.mapValues(\.began), until: 0)
-        end.allowsOtherDevices = !isElsewhere && (side.role == .client || side.role == .participant)
+        end.allowsOtherDevices = !isElsewhere && side.role != nil && side.role != .person
         end.isElsewhere = isElsewhere
         remember(key, end, now)
     }

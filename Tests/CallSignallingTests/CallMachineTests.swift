@@ -784,6 +784,9 @@ import Testing
         #expect(world.network.map { CallWorld.text($0.message.content) } == ["end userInitiatedUnanswered"])
         world.deliverAll()
         #expect(alice.machine.count == 0 && alice.machine.nextWake == nil)
+        // It may answer the same call when the person tries again.
+        join(alice, server)
+        #expect(alice.log == ["nobody answers", "answer for alice"])
         // One that has answered stays, also if a later offer has no answer.
         join(bob, server)
         world.roles["bob"] = .client
