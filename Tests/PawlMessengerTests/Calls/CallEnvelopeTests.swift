@@ -1,3 +1,4 @@
+import CallSignalling
 import Foundation
 import TestKit
 import Testing
