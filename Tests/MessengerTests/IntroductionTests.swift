@@ -5,6 +5,7 @@ import Envelope
 import Messenger
 import Protection
 import Testing
+import Vault
 
 /// Keys in band: two messengers on a carrier with introductions, and what a server can do to them.
 @Suite struct IntroductionTests {
