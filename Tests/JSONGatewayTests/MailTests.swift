@@ -394,7 +394,7 @@ import Vault
     /// In a mailbox that others have filled, the sender that has most of it makes room.
     @Test func aFullMailboxIsSharedFairly() throws {
         let carol = world.device("carol", id: 3)
-        for number in 10...13 { world.backend.tokens["t-crowd\(number)"] = "crowd\(number)" }
+        world.backend.people.formUnion((10...13).map { "crowd\($0)" })
         let crowd = (10...13).map { world.device("crowd\($0)", id: $0) }
         fill(50, "c", as: "carol")
         for device in crowd.dropLast() { fill(250, "x", as: device.account) }
