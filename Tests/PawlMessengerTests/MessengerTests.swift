@@ -118,7 +118,10 @@ import Testing
             // A call that took long is made again, with the same bytes.
             let envelopes = Set(server.receivedBytes).compactMap { try? Envelope($0, in: .json) }
                 .filter { DeviceID($0.messageID.value).name == message.remoteId }
-            #expect(envelopes.count == (isOn ? 1 : 2))
+            // On a slow machine a device may have a new session meanwhile, and get the text once more in it.
+            let several = envelopes.count { $0.kind == .several }
+            #expect(several == (isOn ? 1 : 0))
+            #expect(envelopes.count - several >= (isOn ? 0 : 2))
         }
         for app in [alice, bob, phone] { app.close() }
     }
