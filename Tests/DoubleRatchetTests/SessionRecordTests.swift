@@ -54,21 +54,6 @@ struct SessionRecordTests {
         #expect(one.records[two.name].map { $0.count } ?? .max <= 3 * 2472 + 16)
     }
 
-    @Test("attack: sessions that come to nothing do not drop the one that is in use") func unanswered() throws {
-        for leads in [true, false] {
-            let (leader, follower) = Party.pair(seed: leads ? 13 : 14)
-            let (one, two) = leads ? (leader, follower) : (follower, leader)
-            try startConversation(one, two)
-            let onItsWay = try two.seal([5], to: one)
-            for _ in 0..<5 { try one.begin(with: two) }
-            #expect(try one.record(with: two).earlierCount == SessionRecord.earlierLimit)
-            #expect(try one.open(onItsWay, from: two) == [5])
-            try sendMessage([6], two, one)
-            try sendMessage([7], one, two)
-            #expect(try agree(one, two))
-        }
-    }
-
     @Test("earlier sessions go when the current one has opened 1000 messages") func life() throws {
         let (one, two) = Party.pair(seed: 3)
         try startConversation(one, two)

@@ -12,8 +12,7 @@
 /// with another. The record is stored as a whole: see ``serialize(into:)``. A function that throws changes nothing.
 public struct SessionRecord: ~Copyable, Sendable {
     /// Ours: earlier sessions that are kept; the oldest are dropped. Two, because each has up to 2.5 KB of state, and
-    /// sessions are replaced once or twice in a row. Sessions that we have started and the peer has not answered are dropped
-    /// first, so that those which come to nothing do not drop the one that is in use.
+    /// sessions are replaced once or twice in a row.
     public static let earlierLimit = 2
     /// Ours: messages that the current session opens before the earlier ones are dropped, with the keys of messages
     /// that never came. A message overtaken by so many is lost.
@@ -75,7 +74,7 @@ public struct SessionRecord: ~Copyable, Sendable {
     /// - Returns: whether it is used for sending from now on; false if ``keepsCurrent(against:)`` is true for it.
     @discardableResult public mutating func accept(_ session: consuming Session) -> Bool {
         if keepsCurrent(against: session.peerIdentity) {
-            insertEarlier(session)
+            earlier.insert(session)
             return false
         }
         replace(by: session)
@@ -102,21 +101,11 @@ public struct SessionRecord: ~Copyable, Sendable {
         var session = session
         swap(&current, &session)
         if session.peerIdentity == current.peerIdentity, session.ownIdentity == current.ownIdentity {
-            insertEarlier(session)
+            earlier.insert(session)
         } else {
             earlier.removeAll()
         }
         receivedCount = 0
-    }
-
-    /// Adds an earlier session. If the list is full, the oldest unanswered one is dropped; if there is none, the oldest.
-    private mutating func insertEarlier(_ session: consuming Session) {
-        var index = earlier.count - 1
-        while earlier.count == Self.earlierLimit, index >= 0 {
-            if !earlier[index].isEstablished { _ = earlier.remove(at: index) }
-            index -= 1
-        }
-        earlier.insert(session)
     }
 
     private mutating func promote(_ index: Int) {
