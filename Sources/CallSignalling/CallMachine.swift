@@ -108,8 +108,9 @@ package struct CallMachine<Payload: Sendable> {
         /// Whether an offer was sent, and whether one was received.
         var hasSentOffer = false
         var hasOffer = false
-        /// Whether the last own offer was answered for good, and whether any was.
-        var isAnswered = false
+        /// Own offers that were not answered for good, and whether any was. A second offer may be sent before the answer to
+        /// the first one has come.
+        var unansweredOffers = 0
         var hasBeenAnswered = false
         var candidatesSent = 0
         var candidatesReceived = 0
@@ -185,7 +186,8 @@ package struct CallMachine<Payload: Sendable> {
         var output: [CallOutgoing<Payload>] = []
         switch content {
         case .offer:
-            (side.hasSentOffer, side.isAnswered) = (true, false)
+            side.hasSentOffer = true
+            side.unansweredOffers = min(side.unansweredOffers + 1, Int(UInt16.max))
             (side.candidatesSent, side.candidatesReceived) = (0, 0)
             if role == .sfu {
                 // A server that does not answer has no call. A later offer changes one that goes on.
@@ -614,9 +616,10 @@ package struct CallMachine<Payload: Sendable> {
         case .offer: return applyOffer(deliver, message, key, device, &side, now)
         case .answer(_, let isFinal):
             // An offer has one answer: another one would be taken for that to the next offer.
-            guard side.hasSentOffer, !side.isAnswered, side.phase != .unopened else { return [.dropped(.unexpected)] }
+            guard side.unansweredOffers > 0, side.phase != .unopened else { return [.dropped(.unexpected)] }
             (side.device, side.phase, side.deadline) = (device, .open, nil)
-            (side.isAnswered, side.hasBeenAnswered) = (isFinal, true)
+            side.hasBeenAnswered = true
+            if isFinal { side.unansweredOffers -= 1 }
             return [deliver]
         case .candidate: return applyCandidate(deliver, message, key, device, &side)
         case .ciphertext: return applyCiphertext(deliver, message, key, device, &side, now)
