@@ -275,7 +275,7 @@ struct Batch {
             if isForgotten { responses.updateValue(nil, forKey: id) }
         case .quarantine(let id, let cause, let at): self.change(id) { $0.quarantine(cause, at: at) }
         case .map(let mapping, let at): map(mapping, at)
-        case .hold(let id, let isHeld, let at): self.change(id) { $0.hold(isHeld, at: at) }
+        case .hold(let id, let isHeld, let at): self.change(id) { $0.hold = isHeld ? 1 : -at }
         case .rewrite(let id, let form): rewrite(id, form)
         case .revive(let id, let at):
             var isRevived = false

@@ -401,7 +401,7 @@ struct CommitStatement {
                 .numbers(rows.map(\.id)), .numbers(rows.map(\.row.state)), .numbers(rows.map(\.row.acceptedAt)),
                 .numbers(rows.map(\.row.attempts)), .numbers(rows.map(\.row.crashes)),
                 .numbers(rows.map(\.row.doubts)), .numbers(rows.map(\.row.notBefore)),
-                .numbers(rows.map { Int64($0.row.isHeld ? 1 : 0) }),
+                .numbers(rows.map(\.row.hold)),
                 .numbers(rows.map { $0.row.lease.map { Int64(bitPattern: $0) } }), .numbers(rows.map(\.row.finishedAt)),
                 .numbers(rows.map(\.row.result)), .numbers(rows.map(\.row.status)),
                 .numbers(rows.map(\.row.undelivered)), .optionalNames(rows.map(\.row.cause)),

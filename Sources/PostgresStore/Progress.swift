@@ -12,7 +12,8 @@ struct Progress: Equatable {
     var crashes: Int64 = 0
     var doubts: Int64 = 0
     var notBefore: Int64 = 0
-    var isHeld = false
+    /// See `QueuedRequest.hold`.
+    var hold: Int64 = 0
     var lease: UInt64?
     var finishedAt: Int64?
     var result: Int64?
@@ -30,7 +31,7 @@ struct Progress: Equatable {
         crashes = Int64(request.crashes)
         doubts = Int64(request.doubts)
         notBefore = request.notBefore
-        isHeld = request.isHeld
+        hold = request.hold
         lease = request.lease
         cause = request.cause
     }
@@ -48,7 +49,7 @@ struct Progress: Equatable {
         crashes = row.number(first + 3)
         doubts = row.number(first + 4)
         notBefore = row.number(first + 5)
-        isHeld = row.number(first + 6) != 0
+        hold = row.number(first + 6)
         lease = row.optionalNumber(first + 7).map { UInt64(bitPattern: $0) }
         finishedAt = row.optionalNumber(first + 8)
         result = row.optionalNumber(first + 9)
@@ -100,15 +101,10 @@ struct Progress: Equatable {
         self.cause = cause
     }
 
-    mutating func hold(_ isHeld: Bool, at time: Int64) {
-        self.isHeld = isHeld
-        if !isHeld { acceptedAt = time }
-    }
-
     /// - Returns: whether it waits again by this.
     mutating func revive(at time: Int64) -> Bool {
         guard state == Int64(RequestState.dead.rawValue) else { return false }
-        (state, acceptedAt, attempts, crashes, notBefore, isHeld) = (0, time, 0, 0, 0, false)
+        (state, acceptedAt, attempts, crashes, notBefore, hold) = (0, time, 0, 0, 0, 0)
         (lease, finishedAt, result, status, undelivered, cause) = (nil, nil, nil, nil, nil, nil)
         return true
     }

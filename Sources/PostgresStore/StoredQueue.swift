@@ -92,7 +92,8 @@ struct StoredQueue: QueueReading {
         request.setProgress(
             state: state == .pending && progress.lease != nil ? .inFlight : state, attempts: Int(progress.attempts),
             crashes: Int(progress.crashes), doubts: Int(progress.doubts), lease: progress.lease,
-            notBefore: progress.notBefore, isHeld: progress.isHeld, cause: progress.cause, size: Int(row.number(6)))
+            notBefore: progress.notBefore, isHeld: false, cause: progress.cause, size: Int(row.number(6)))
+        request.hold = progress.hold
         return Row(request: request, reason: reason, progress: progress, responseSize: Int(row.optionalNumber(21) ?? 0))
     }
 

@@ -194,7 +194,8 @@ package struct QueueReader {
         request.setProgress(
             state: state == .pending && lease != nil ? .inFlight : state, attempts: Int(row.number(10)),
             crashes: Int(row.number(11)), doubts: Int(row.number(12)), lease: lease, notBefore: row.number(13),
-            isHeld: row.number(14) != 0, cause: row.optionalText(16), size: Int(row.number(6)))
+            isHeld: false, cause: row.optionalText(16), size: Int(row.number(6)))
+        request.hold = row.number(14)
         return (request, reason)
     }
 

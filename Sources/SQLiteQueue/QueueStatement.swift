@@ -45,11 +45,8 @@ enum QueueStatement: Int, CaseIterable {
             """
         case .map:
             "INSERT INTO queue_mapping (tenant, type, local, remote, learnt_at) VALUES (?1, ?2, ?3, ?4, ?5)"
-        case .hold:
-            """
-            UPDATE queue_progress SET is_held = ?2, accepted_at = CASE ?2 WHEN 0 THEN ?3 ELSE accepted_at END
-            WHERE id = ?1
-            """
+        // 1, or the negative time of the release; see `QueuedRequest.hold`.
+        case .hold: "UPDATE queue_progress SET is_held = ?2 WHERE id = ?1"
         case .rewrite: "UPDATE queue_request SET form = ?2 WHERE id = ?1"
         case .revive:
             """

@@ -51,10 +51,7 @@ package struct QueueWriter {
             statement.bind(mapping.remote, at: 4)
             statement.bind(at, at: 5)
             try statement.run()
-        case .hold(let id, let isHeld, let at):
-            let statement = try statement(.hold)
-            statement.bind(at, at: 3)
-            try run(.hold, id, isHeld ? 1 : 0)
+        case .hold(let id, let isHeld, let at): try run(.hold, id, isHeld ? 1 : -at)
         case .rewrite(let id, let form):
             let statement = try statement(.rewrite)
             statement.bind(id, at: 1)
@@ -115,7 +112,7 @@ package struct QueueWriter {
         progress.bind(Int64(request.crashes), at: 5)
         progress.bind(Int64(request.doubts), at: 6)
         progress.bind(request.notBefore, at: 7)
-        progress.bind(Int64(request.isHeld ? 1 : 0), at: 8)
+        progress.bind(request.hold, at: 8)
         progress.bind(request.lease, at: 9)
         progress.bind(request.cause, at: 10)
         try progress.run()

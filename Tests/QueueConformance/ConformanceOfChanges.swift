@@ -167,7 +167,11 @@ extension QueueConformance {
         // The age counts from the release.
         try store.commit([.hold(id: 1, false, at: 4242)])
         let released = try subject.open().load().requests
-        #expect(released.map(\.timestamp) == [4242] && released.map(\.isHeld) == [false])
+        #expect(released.map(\.releasedAt) == [4242] && released.map(\.isHeld) == [false])
+        #expect(released.map(\.timestamp) == [request(1).timestamp])
+        // A request may be inserted with it, as into another store.
+        try store.commit([insert(request(2) { $0.hold = -7 })])
+        #expect(try subject.open().load().requests.last?.releasedAt == 7)
     }
 
     @Sendable static func rewriting(_ subject: Subject) throws {

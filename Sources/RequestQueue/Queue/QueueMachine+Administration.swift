@@ -87,10 +87,11 @@ extension QueueMachine {
     public mutating func hold(_ token: RequestToken, _ isHeld: Bool, now: QueueTime) throws(QueueActError) {
         let entry = try live(token)
         guard entry.request.isHeld != isHeld else { return }
-        entry.request.isHeld = isHeld
-        if !isHeld { renew(entry, now: now) }
+        entry.request.hold = isHeld ? 1 : -now.wall
         steps.append(.change(.hold(id: entry.id, isHeld, at: now.wall), nil))
-        if !isHeld { wake(entry.lane) }
+        guard !isHeld else { return }
+        renew(entry, now: now)
+        wake(entry.lane)
     }
 
     /// Holds all requests of a tenant, present and future, or releases them.
@@ -104,9 +105,11 @@ extension QueueMachine {
         guard !isHeld else { return }
         for entry in live(of: tenant) {
             renew(entry, now: now)
-            // One that is held itself ages from its own release.
-            if !entry.request.isHeld { steps.append(.change(.hold(id: entry.id, false, at: now.wall), nil)) }
             wake(entry.lane)
+            // One that is held itself ages from its own release.
+            guard !entry.request.isHeld else { continue }
+            entry.request.hold = -now.wall
+            steps.append(.change(.hold(id: entry.id, false, at: now.wall), nil))
         }
         if state.isQuiet { tenants.remove(state) }
     }
@@ -199,7 +202,7 @@ extension QueueMachine {
         guard deadLetters[request.id] != nil else { throw .unknown }
         var revived = request
         revived.apply(.init(notBefore: 0, attempts: 0, crashes: 0, doubts: request.doubts, cause: nil))
-        revived.isHeld = false
+        revived.hold = 0
         revived.timestamp = now.wall
         do throws(QueueError) { try checkBounds(revived) } catch { throw .refused("\(error)") }
         for reference in revived.creates {

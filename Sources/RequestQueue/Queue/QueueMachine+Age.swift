@@ -60,7 +60,6 @@ extension QueueMachine {
 
     /// Counts the age of a request from now.
     mutating func renew(_ entry: QueueEntry, now: QueueTime) {
-        entry.request.timestamp = now.wall
         setDeadline(of: entry, now.uptime.adding(limits.age))
     }
 

@@ -91,7 +91,8 @@ extension QueueMachine {
         // The wall clock may have been set since then: no pause is longer than the longest that is ever set.
         let (wait, isEndless) = request.notBefore.subtractingReportingOverflow(now.wall)
         let pause = min(max(isEndless ? 0 : wait, 0), max(settings.backoff.cap, settings.backoff.retryAfterCap))
-        let (waited, isOdd) = now.wall.subtractingReportingOverflow(request.timestamp)
+        let since = max(request.timestamp, request.releasedAt ?? request.timestamp)
+        let (waited, isOdd) = now.wall.subtractingReportingOverflow(since)
         let age = min(max(isOdd ? 0 : waited, 0), limits.age)
         let entry = entry(
             request, deadline: now.uptime.adding(limits.age - age), blockers: liveBlockers(of: request))
@@ -153,7 +154,7 @@ extension QueuedRequest {
     fileprivate var isPlausible: Bool {
         let time = -(Int64(1) << 53)...(Int64(1) << 53)
         let count = 0...(1 << 40)
-        return time.contains(timestamp) && time.contains(notBefore) && count.contains(size)
+        return [timestamp, notBefore, releasedAt ?? 0].allSatisfy { time.contains($0) } && count.contains(size)
             && [attempts, crashes, doubts].allSatisfy { count.contains($0) }
     }
 }

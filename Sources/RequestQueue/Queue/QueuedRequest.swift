@@ -177,7 +177,7 @@ public struct QueuedRequest: Sendable, Equatable {
         get { content.fields.metadata }
         set { change { $0.metadata = newValue } }
     }
-    /// When it was accepted, or last queued again or released by an operator, in milliseconds since 1970.
+    /// When it was accepted, or last queued again by an operator, in milliseconds since 1970.
     public internal(set) var timestamp: Int64
     /// The current state.
     public internal(set) var state: RequestState = .pending
@@ -193,6 +193,16 @@ public struct QueuedRequest: Sendable, Equatable {
     public internal(set) var notBefore: Int64 = 0
     /// Whether the request is held.
     public internal(set) var isHeld = false
+    /// When it was last released from a hold, in milliseconds since 1970; nil if it was not. Its age counts from then.
+    public internal(set) var releasedAt: Int64?
+    /// ``isHeld`` and ``releasedAt`` as stores keep them: 1 if it is held, else 0 or the negative time of the release.
+    package var hold: Int64 {
+        get { isHeld ? 1 : -(releasedAt ?? 0) }
+        set {
+            isHeld = newValue > 0
+            releasedAt = newValue < 0 && newValue > .min ? -newValue : nil
+        }
+    }
     /// Why the last attempt failed, or why it is dead.
     public internal(set) var cause: String?
 

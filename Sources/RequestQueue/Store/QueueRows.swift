@@ -143,14 +143,13 @@ extension QueueRows {
             mappings[TenantReference(tenant: mapping.tenant, reference: mapping.reference)] = .init(
                 mapping: mapping, at: at, place: learnt)
         case .hold(let id, let isHeld, let at):
-            rows[id]?.request.isHeld = isHeld
-            if !isHeld { rows[id]?.request.timestamp = at }
+            rows[id]?.request.hold = isHeld ? 1 : -at
         case .rewrite(let id, let form): rows[id]?.form = form
         case .revive(let id, let at):
             guard let row = rows[id], row.request.state == .dead else { return }
             rows[id]?.request.apply(
                 .init(notBefore: 0, attempts: 0, crashes: 0, doubts: row.request.doubts, cause: nil))
-            rows[id]?.request.isHeld = false
+            rows[id]?.request.hold = 0
             rows[id]?.request.timestamp = at
             rows[id]?.finishedAt = nil
             rows[id]?.outcome = nil
