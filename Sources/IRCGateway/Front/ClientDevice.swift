@@ -23,12 +23,12 @@ final class ClientDevice {
         case challenged(nonce: [UInt8])
         /// The nonce is valid for another proof of the same account.
         case proven(DeviceID, nonce: [UInt8])
+        /// The device that was proven has been removed from the directory since. The nonce is valid for another proof.
+        case removed(DeviceID, nonce: [UInt8])
     }
 
     private let directory: DirectoryCache
     private var proof = Proof.none
-    /// The device that the connection had proven, if it was removed from the directory since.
-    private(set) var removed: DeviceID?
     private var frames = ControlFrames()
     private var questions = 0
     private var questionsSince: Int64 = 0
@@ -48,11 +48,16 @@ final class ClientDevice {
         if case .proven(let device, _) = proof { device } else { nil }
     }
 
+    /// The device that the connection had proven, if it was removed from the directory since.
+    var removed: DeviceID? {
+        if case .removed(let device, _) = proof { device } else { nil }
+    }
+
     /// The nonce that a proof has to sign; nil before the challenge.
     var nonce: [UInt8]? {
         switch proof {
         case .none: nil
-        case .challenged(let nonce), .proven(_, let nonce): nonce
+        case .challenged(let nonce), .proven(_, let nonce), .removed(_, let nonce): nonce
         }
     }
 
@@ -62,7 +67,6 @@ final class ClientDevice {
         frames = ControlFrames()
         (questions, questionsSince) = (0, 0)
         fragments = [:]
-        removed = nil
         protected = []
         notified = []
     }
@@ -76,9 +80,10 @@ final class ClientDevice {
     ///
     /// - Returns: whether it was.
     func withdrawIfRemoved(of account: AccountID) -> Bool {
-        guard let id, !directory.publishes(id, by: account) else { return false }
-        withdraw()
-        removed = id
+        guard case .proven(let device, let nonce) = proof, !directory.publishes(device, by: account) else {
+            return false
+        }
+        proof = .removed(device, nonce: nonce)
         return true
     }
 
@@ -87,6 +92,7 @@ final class ClientDevice {
         switch proof {
         case .none, .challenged: proof = .challenged(nonce: nonce)
         case .proven(let device, _): proof = .proven(device, nonce: nonce)
+        case .removed(let device, _): proof = .removed(device, nonce: nonce)
         }
     }
 
@@ -96,9 +102,8 @@ final class ClientDevice {
     func proved(_ device: DeviceID) -> Bool {
         switch proof {
         case .none: return false
-        case .challenged(let nonce), .proven(_, let nonce):
+        case .challenged(let nonce), .proven(_, let nonce), .removed(_, let nonce):
             proof = .proven(device, nonce: nonce)
-            removed = nil
             return true
         }
     }
