@@ -27,6 +27,8 @@ package struct MailboxEntry: Equatable, Sendable {
             case .lost: "lost"
             }
         }
+
+        var isReceipt: Bool { self == .read || self == .received }
     }
 
     package var kind: Kind

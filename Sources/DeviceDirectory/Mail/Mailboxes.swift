@@ -63,7 +63,6 @@ package struct Mailboxes {
 
         /// Whether it makes room for others.
         var isMovable: Bool { kind != .registration && kind != .lost }
-        var isReceipt: Bool { kind == .read || kind == .received }
         func isExpired(_ now: Int64) -> Bool { at + (kind == .lost ? Mailboxes.lostLife : Mailboxes.life) < now }
     }
 
@@ -369,7 +368,6 @@ package struct Mailboxes {
         for mailboxEntry: MailboxEntry, in device: DeviceID, _ changes: inout [StoreChange]
     ) -> Bool {
         let sender = mailboxEntry.from
-        let isReceipt = mailboxEntry.kind == .read || mailboxEntry.kind == .received
         while let box = boxes[device], !hasRoom(for: mailboxEntry, in: box) {
             let (share, size) = (box.shares[sender] ?? Share(), mailboxEntry.bytes.count)
             let isOwn =
@@ -377,7 +375,10 @@ package struct Mailboxes {
                 || share.bytes + size > Self.senderBoxBytes
             let loser = isOwn ? sender : box.largestSender(isByBytes: box.entries.count < Self.boxLimit)
             let candidates = box.entries.lazy.filter { $0.isMovable && $0.from == loser }
-            guard let victim = candidates.first(where: \.isReceipt) ?? (isReceipt ? nil : candidates.first) else {
+            guard
+                let victim = candidates.first(where: \.kind.isReceipt)
+                    ?? (mailboxEntry.kind.isReceipt ? nil : candidates.first)
+            else {
                 return false
             }
             drop(from: device, &changes) { $0.sequence == victim.sequence }
