@@ -128,7 +128,7 @@ let package = Package(
         library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         library("Ownership", ["StorePort"], exclude: ["OWNERSHIP.md"]),
         // Floor 2: machines. What they share is the vault and the directory; no chat protocol imports another.
-        library("CallSignalling", ["Envelope", "Protection"]),
+        library("CallSignalling", ["Envelope", "Protection", "RequestQueue"]),
         library("Outbox", ["Devices", "Protection", "RequestQueue", "StorePort"]),
         library(
             "DeviceDirectory",

@@ -1,6 +1,8 @@
 // What devices send each other about a call. The machine reads who, which call, which kind and which number; the payload
 // (descriptions, candidates, ciphertexts) is opaque to it.
 
+import RequestQueue
+
 /// The routing key of a call: its `sharedCommunicationId` in one spelling.
 ///
 /// Apps write the same id in several ways. `#`, `conf-`, `slug_` before a UUID, the case of a UUID and white space around
@@ -32,7 +34,7 @@ package struct CallRoute: Hashable, Sendable {
     }
 
     package static func == (left: Self, right: Self) -> Bool { left.text.isSame(as: right.text) }
-    package func hash(into hasher: inout Hasher) { text.hashBytes(into: &hasher) }
+    package func hash(into hasher: inout Hasher) { hasher.combine(ExactText(text)) }
 
     private static func isUUID(_ text: Substring) -> Bool {
         guard text.utf8.count == 36 else { return false }
@@ -56,19 +58,14 @@ package struct CallKey: Hashable, Sendable {
 
     package func hash(into hasher: inout Hasher) {
         hasher.combine(route)
-        user.hashBytes(into: &hasher)
+        hasher.combine(ExactText(user))
     }
 }
 
 extension String {
     /// Whether all bytes are the same. Swift takes texts for equal that differ in the composition of letters, and a server
     /// may have an account under each of them.
-    package func isSame(as other: String) -> Bool { utf8.elementsEqual(other.utf8) }
-
-    fileprivate func hashBytes(into hasher: inout Hasher) {
-        for byte in utf8 { hasher.combine(byte) }
-        hasher.combine(utf8.count)
-    }
+    package func isSame(as other: String) -> Bool { ExactText(self) == ExactText(other) }
 }
 
 /// What the account at the other end is in a call.

@@ -5,6 +5,7 @@ import Crypto
 import Devices
 import Envelope
 import Messenger
+import RequestQueue
 
 /// The name of a person at the server. Equal regardless of case, and not if the composition of letters differs: a server
 /// may have an account under each form.
@@ -30,15 +31,14 @@ public struct Username: Hashable, Comparable, Sendable, Codable, ExpressibleBySt
     /// The name in lower case.
     public var description: String { raw }
     /// Whether the bytes of two names in lower case are the same.
-    public static func == (left: Username, right: Username) -> Bool { left.raw.utf8.elementsEqual(right.raw.utf8) }
+    public static func == (left: Username, right: Username) -> Bool { ExactText(left.raw) == ExactText(right.raw) }
     /// Hashes the bytes of the name in lower case.
     public func hash(into hasher: inout Hasher) {
-        for byte in raw.utf8 { hasher.combine(byte) }
-        hasher.combine(raw.utf8.count)
+        hasher.combine(ExactText(raw))
     }
     /// Ordered by the bytes of the names in lower case.
     public static func < (left: Username, right: Username) -> Bool {
-        left.raw.utf8.lexicographicallyPrecedes(right.raw.utf8)
+        ExactText(left.raw) < ExactText(right.raw)
     }
 }
 
