@@ -23,7 +23,7 @@ extension Mapping {
         let frames = frames.count { $0.direction == .fromBackend && isWithout($0.shapes) }
         guard routes + frames > 0 else { return "" }
         return " Messages without `sender`: in the answers of \(routes) routes, in \(frames) kinds of frames."
-            + " Nobody checks who has written these."
+            + " The gateway does not check who has written these."
     }
 }
 

@@ -2,7 +2,7 @@
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
 // side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what
 // the other side may lack: what nobody has confirmed, and if the person has several devices, what one of them has
-// confirmed; for another device of the own person, what was written in any chat.
+// confirmed; for another device of the same person, the texts of all chats.
 
 import CommitLoop
 import DeviceSessions

@@ -7,8 +7,8 @@ import Envelope
 import Messenger
 import RequestQueue
 
-/// The name of a person at the server. Equal regardless of case, and not if the composition of letters differs: a server
-/// may have an account under each form.
+/// The name of a person at the server. Names are compared in lower case, byte by byte: a letter with a combining mark and the
+/// composed letter differ, because a server may have an account under each.
 public struct Username: Hashable, Comparable, Sendable, Codable, ExpressibleByStringLiteral, CustomStringConvertible {
     /// The name in lower case.
     public let raw: String

@@ -170,8 +170,8 @@ extension IRCConnectionMachine {
 
     /// Whether the client opens envelopes itself: it has proven its device, or has requested the capability.
     ///
-    /// Between its registration and its proof, which has to be committed, it is in the network already, and people's
-    /// messages reach it; they pass unchanged, because nobody would send them again.
+    /// Between the registration of the client and the commit of its proof, the backend delivers messages to it already. They
+    /// pass unchanged: their senders have the backend's acknowledgement and do not send them again.
     var clientReadsEnvelopes: Bool {
         switch role {
         case .front(let device): device.id != nil || device.removed == nil && capabilities.clientAsked

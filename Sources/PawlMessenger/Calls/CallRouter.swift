@@ -527,7 +527,7 @@ final class CallRouter: Sendable {
             case .deliver(let key, let device, let message): deliver(message, key, device, &state)
             case .send(let outgoing):
                 var user = outgoing.user
-                // What the person's other devices are told is about the call of somebody else.
+                // A notice to the person's other devices belongs to the call of the caller that it names.
                 if case .answered(let caller) = outgoing.message.content { user = caller }
                 guard let call = state.known[CallKey(outgoing.message.route, user)]?.call else { continue }
                 transmitLater(outgoing, call)
