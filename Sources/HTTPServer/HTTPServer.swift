@@ -113,6 +113,7 @@ package final class HTTPServer: ChatServer {
             .childChannelOption(.allowRemoteHalfClosure, value: true)
             .childChannelOption(.autoRead, value: false)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .transientReadBuffers()
             .childChannelOption(.socketOption(.so_keepalive), value: 1)
             .childChannelOption(.writeBufferWaterMark, value: .init(low: window / 2, high: window))
             .childChannelInitializer { channel in

@@ -73,6 +73,7 @@ final class UpstreamPool: @unchecked Sendable {
             .channelOption(.allowRemoteHalfClosure, value: true)
             .channelOption(.autoRead, value: false)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .transientReadBuffers()
             .channelOption(
                 .writeBufferWaterMark, value: .init(low: limits.window / 2, high: limits.window)
             )

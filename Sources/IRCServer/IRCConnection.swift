@@ -121,6 +121,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             .channelOption(.allowRemoteHalfClosure, value: true)
             .channelOption(.autoRead, value: false)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .transientReadBuffers()
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addGate(options.gate, dropsAtClose: true)
