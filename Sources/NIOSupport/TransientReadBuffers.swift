@@ -8,20 +8,37 @@ package import NIOPosix
 package struct TransientReadBuffers: RecvByteBufferAllocator {
     /// Bytes of the one buffer that is kept.
     static let kept = 64
-    private var sizes = AdaptiveRecvByteBufferAllocator(minimum: 2048, initial: 2048, maximum: 65_536)
+    /// Bytes of the others. A buffer that waits to be written is not much larger than what it holds, however little that is.
+    static let sizes = 256...65_536
+    /// Reads that need at most half of a buffer, one after the other, before the size is halved.
+    static let patience = 16
+
+    private var size: UInt32 = 2048
+    private var smallReads: UInt8 = 0
     private var isFirst = true
 
     package init() {}
 
     package func buffer(allocator: ByteBufferAllocator) -> ByteBuffer {
-        isFirst ? allocator.buffer(capacity: Self.kept) : sizes.buffer(allocator: allocator)
+        allocator.buffer(capacity: isFirst ? Self.kept : Int(size))
     }
 
-    package mutating func record(actualReadBytes: Int) -> Bool {
-        if isFirst {
+    package mutating func record(actualReadBytes bytes: Int) -> Bool {
+        guard !isFirst else {
             isFirst = false
+            return true
+        }
+        if bytes >= Int(size) {
+            size = min(size * 2, UInt32(Self.sizes.upperBound))
+            smallReads = 0
+        } else if bytes > Int(size) / 2 {
+            smallReads = 0
         } else {
-            _ = sizes.record(actualReadBytes: actualReadBytes)
+            smallReads += 1
+            if smallReads == Self.patience {
+                size = max(size / 2, UInt32(Self.sizes.lowerBound))
+                smallReads = 0
+            }
         }
         return true
     }

@@ -34,14 +34,18 @@ import Testing
         for _ in 0..<3 { #expect(reader.read(500) == (2048, false)) }
     }
 
-    /// A read that fills its buffer gets a larger one next, up to 64 KB, and small reads bring the size back.
+    /// A read that fills its buffer gets a larger one next, up to 64 KB, and many small reads a smaller one.
     @Test func sizesFollowTheReads() {
         let reader = Reader()
         _ = reader.read(64)
         var room = 2048
         for _ in 0..<8 { room = reader.read(room).room }
         #expect(room == 65_536)
-        for _ in 0..<20 { room = reader.read(1).room }
-        #expect(room == 2048)
+        for _ in 0..<10 {
+            for _ in 0..<15 { #expect(reader.read(1).room == 65_536) }
+            #expect(reader.read(40_000).room == 65_536)
+        }
+        for _ in 0..<200 { room = reader.read(1).room }
+        #expect(room == 256)
     }
 }
