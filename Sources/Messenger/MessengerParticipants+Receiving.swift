@@ -188,9 +188,10 @@ extension MessengerParticipants {
     ) throws {
         let isOwn = owner == .own
         if var known = try message(reference) {
-            guard known.isAwaited, known.chat == chat, known.owner == owner || known.isOfUnknownAuthor else {
+            guard known.chat == chat, known.owner == owner || known.isOfUnknownAuthor else {
                 throw OpenError(reason: .copy)
             }
+            guard known.isAwaited else { return try receiveAgain(known, now, &unit) }
             // An edit, a deletion or a reaction has overtaken it.
             if known.isOfUnknownAuthor { known.setAuthor(owner) }
             known.isAwaited = false
@@ -210,6 +211,21 @@ extension MessengerParticipants {
             try insert(message, isUnread: !isOwn, &unit)
         }
         if !isOwn { try confirm([reference.message], isRead: false, to: owner, now, &unit) }
+    }
+
+    /// Ours: copies of one device's texts that are confirmed in a ``renewalPause``: what a device seals again at once.
+    static var copyLimit: Int { 2 * pageLimit }
+
+    /// Confirms a text once more that its device has sealed again: it has no receipt, because the receipt was lost or the
+    /// device was set back to an earlier state.
+    private mutating func receiveAgain(_ message: ChatMessage, _ now: Timestamp, _ unit: inout Unit) throws {
+        guard !message.isOwn else { throw OpenError(reason: .copy) }
+        let device = message.reference.device
+        var copies = confirmedCopies[device] ?? (now.monotonic, 0)
+        if now.monotonic - copies.since >= Self.renewalPause { copies = (now.monotonic, 0) }
+        guard copies.count < Self.copyLimit else { throw OpenError(reason: .copy) }
+        confirmedCopies[device] = (copies.since, copies.count + 1)
+        try confirm([message.reference.message], isRead: false, to: message.owner, now, &unit)
     }
 
     /// Changes the message that a reference names. One that has not come yet is stored as awaited.

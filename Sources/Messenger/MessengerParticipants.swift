@@ -92,6 +92,8 @@ package struct MessengerParticipants: VaultHolding {
     var renewals: [DeviceID: Int64] = [:]
     /// When this process has last sent messages again to a device that has lost its session, in nanoseconds of uptime.
     var resent: [DeviceID: [Int64]] = [:]
+    /// How many copies of a device's texts this process has confirmed, and since when, in nanoseconds of uptime.
+    var confirmedCopies: [DeviceID: (since: Int64, count: Int)] = [:]
     private var dispatches: [QueueBatch.Dispatch] = []
     /// Requests of unprotected texts that are not sent any more. The next tick takes them back.
     var unsendable: Set<UInt64> = []

@@ -237,6 +237,27 @@ import Testing
         #expect(bob.texts(in: group) == ["one"])
     }
 
+    /// A device cannot make another one send receipts without end.
+    @Test func copiesAreConfirmedUpToALimit() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let message = try #require(alice.send("one", to: "bob"))
+        world.deliver()
+        var receipts = 0
+        func copy() throws {
+            bob.receive(
+                try alice.seal(message.content.body, message.reference.message.value, for: bob), from: "alice")
+            while let attempt = bob.nextCall() {
+                if case .receipt = attempt.call { receipts += 1 }
+                bob.end(attempt)
+            }
+        }
+        for _ in 0...MessengerParticipants.copyLimit { try copy() }
+        #expect(receipts == MessengerParticipants.copyLimit)
+        bob.now.monotonic += MessengerParticipants.renewalPause
+        try copy()
+        #expect(receipts == MessengerParticipants.copyLimit + 1)
+    }
+
     // MARK: Messages that the server has dropped
 
     /// The server reports that it has dropped messages: the device begins a new session, and they come again.

@@ -34,6 +34,26 @@ import Testing
         #expect(alice.history(with: "bob").map(\.state).allSatisfy { $0 == .received })
     }
 
+    /// An author is set back to before its texts were confirmed. They come again as copies, and are confirmed again.
+    @Test(arguments: [false, true]) func copiesAreConfirmed(hasReceipts: Bool) throws {
+        let world = World()
+        world.hasReceipts = hasReceipts
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let create = GroupChange.create(name: "team", metadata: [], members: ["bob"])
+        let group = try #require(world.change(create, by: alice)).id
+        alice.send("zero", to: "bob")
+        world.deliver()
+        alice.send("one", to: "bob")
+        alice.send("two", in: group)
+        let copy = alice.store.copy()
+        world.deliver()
+        try alice.restore(from: copy)
+        world.deliver()
+        #expect(alice.history(with: "bob").map(\.state) == [.received, .received])
+        #expect(alice.history(in: group).map(\.state) == [.received])
+        #expect(bob.texts(with: "alice") == ["zero", "one"] && bob.texts(in: group) == ["two"])
+    }
+
     /// The process ends before the new sessions have begun, and the commit of one of them fails.
     @Test func newSessionsBeginAlsoAfterARestart() throws {
         let world = World()
