@@ -197,7 +197,7 @@ extension MessengerParticipants {
         var part = HistoryPart(asked: asked)
         var (cursor, room) = (asked, Self.historyPartSize)
         if cursor.mark == 0 { cursor.mark = max(ids.highest, 1) }
-        let chats = memory.summaries.keys.sorted()
+        let chats = summaries.keys.sorted()
         while room > 0 {
             if cursor.stage == .groups {
                 let name = cursor.name

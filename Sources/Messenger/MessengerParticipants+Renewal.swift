@@ -152,7 +152,7 @@ extension MessengerParticipants {
         // A receipt does not name the device that has the message.
         let hasOneDevice = !isOwn && own.peer(account)?.deviceList.versions.count == 1
         var found: [ChatMessage] = []
-        let shared = memory.summaries.keys.filter { chat in
+        let shared = summaries.keys.filter { chat in
             guard let group = chat.group else { return isOwn }
             guard let known = memory.groups[group] else { return false }
             return isMember(of: known) && known.content.role(of: account) != nil

@@ -96,10 +96,11 @@ extension MessengerParticipants {
 
     // MARK: Summaries
 
-    func summary(_ chat: AccountID) -> ChatSummary { memory.summaries[chat] ?? ChatSummary(chat: chat) }
+    func summary(_ chat: AccountID) -> ChatSummary { summaries[chat] ?? ChatSummary(chat: chat) }
 
     mutating func put(_ summary: ChatSummary, _ unit: inout Unit) throws {
-        memory.summaries[summary.chat] = summary
+        let before = summaries.updateValue(summary, forKey: summary.chat)
+        unit.onRollback { state, _, _, _ in state.summaries[summary.chat] = before }
         append(try sealed(.chat, summary.chat.text, summary.bytes), &unit)
         report(.chat(summary), &unit)
     }

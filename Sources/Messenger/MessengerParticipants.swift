@@ -40,9 +40,10 @@ package struct MessengerParticipants: VaultHolding {
     package var sendsSeveral = false
     /// Whether receipts are sealed messages, because the transport has no call for them.
     var sealsReceipts = false
+    /// All chats. Most jobs change one, so it is not in ``Memory``: they would copy it. A rollback takes a change back.
+    var summaries: [AccountID: ChatSummary] = [:]
     /// What a job that fails by itself leaves as it was.
     struct Memory {
-        var summaries: [AccountID: ChatSummary] = [:]
         /// Messages that wait for keys, by chat, in their order.
         var waiting: [AccountID: [UInt64]] = [:]
         /// The requests of messages that have not ended, by the place of the message.
@@ -144,7 +145,7 @@ package struct MessengerParticipants: VaultHolding {
         for row in try store.records(.chat) {
             let chat = AccountID(text: row.name)
             let bytes = try sealer.open(row.value, label: Self.label(row))
-            memory.summaries[chat] = try ChatSummary(chat: chat, bytes: bytes)
+            summaries[chat] = try ChatSummary(chat: chat, bytes: bytes)
         }
         for row in try store.records(.chatWaiting) {
             let (chat, sequence) = try Self.place(row.name)
@@ -174,7 +175,7 @@ package struct MessengerParticipants: VaultHolding {
             guard let sequence = call.sequence else { continue }
             memory.open[sequence, default: []].insert(request.id)
         }
-        for id in memory.summaries.values.map(\.last) { noteUsed(id) }
+        for id in summaries.values.map(\.last) { noteUsed(id) }
     }
 
     mutating func noteUsed(_ id: UInt64) {
@@ -287,7 +288,7 @@ package struct MessengerParticipants: VaultHolding {
         case .history(let ticket, let user, let before, let limit):
             history(user, before: before, limit: limit, ticket, &unit)
         case .chats(let ticket):
-            let list = memory.summaries.values.sorted { $0.last > $1.last }
+            let list = summaries.values.sorted { $0.last > $1.last }
             unit.reply = (ConnectionID(ticket), .chats(list))
         case .proposeGroup(let ticket, let change, let base):
             answer(ticket, now, &unit) { state, _ in .proposal(try state.propose(change, of: base)) }
