@@ -82,8 +82,9 @@ package final class LatchTable: Sendable {
         state.withLock { $0.names[account] = nil }
     }
 
-    /// Stores the folded nick by which an account knows the peer of a protected conversation.
+    /// Stores the folded nick by which an account knows the peer of a protected conversation; an empty one is none.
     package func remember(name: String, of peer: AccountID, for account: AccountID) {
+        guard !name.isEmpty else { return }
         state.withLock { $0.names[account, default: [:]][name] = peer }
     }
 

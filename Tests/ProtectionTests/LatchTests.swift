@@ -23,4 +23,14 @@ import Testing
         table.forget(.services("alice"))
         #expect(counts == [0, 0, 0] && table.isEmpty)
     }
+
+    /// Rooms, and people of carriers without nicks, have none.
+    @Test func anEmptyNameNamesNobody() {
+        let (alice, bob) = (conversations[0].first, conversations[0].second)
+        table.raise(conversations[0], to: .device)
+        table.remember(name: "", of: bob, for: alice)
+        #expect(table.peer(named: "", for: alice) == nil && !table.isProtectedName("", for: alice))
+        table.remember(name: "nick", of: bob, for: alice)
+        #expect(table.peer(named: "nick", for: alice) == bob)
+    }
 }
