@@ -35,6 +35,21 @@ package struct ChatReaction: Equatable, Sendable {
     }
 }
 
+/// A change of a message that a device has sealed.
+package struct ChatChange: Equatable, Sendable {
+    package enum Kind: UInt8, Sendable {
+        /// An edit or a deletion.
+        case text = 0
+        case reaction = 1
+    }
+
+    package var kind: Kind
+    /// Names the change as messages are named. The ids of one device rise.
+    package var reference: MessageReference
+
+    package init(_ kind: Kind, _ reference: MessageReference) { (self.kind, self.reference) = (kind, reference) }
+}
+
 extension GroupID {
     /// The chat of the group.
     package var chat: AccountID { .room(text) }
@@ -50,6 +65,8 @@ package struct ChatMessage: Equatable, Sendable {
     /// Ours: people whose reactions one message has, and those whose receipts. A group has fewer members, but those that
     /// have left count as well. The form has room for 255.
     package static let personLimit = 64
+    /// Ours: changes that one message notes, for a text and a reaction of as many people. The form has room for 255.
+    private static let changeLimit = 2 * personLimit
 
     /// The other person, or the chat of a group.
     package var chat: AccountID
@@ -85,8 +102,12 @@ package struct ChatMessage: Equatable, Sendable {
     /// In groups, what members have confirmed of an own message: ``DeliveryState/received`` or ``DeliveryState/read``.
     package var receipts: [AccountID: DeliveryState] = [:]
     /// In messages of this device, the devices for which it was sealed: those that were listed then. Nil if that is not
-    /// known: programs up to November 2026 have not noted it.
+    /// known: programs up to November 2026 have not noted it. In messages of others, the devices for which this device has
+    /// sealed its changes. Devices for which a later change was not sealed are no readers any more.
     package var readers: Set<DeviceID>?
+    /// The last change of each kind by each device, so that one which comes again changes nothing. Those of this device are
+    /// sealed again for ``readers``.
+    package var changes: [ChatChange] = []
 
     /// The account that has written it: ``Protection/AccountID/own`` for the person.
     var owner: AccountID { isOwn ? .own : author ?? chat }
@@ -138,9 +159,24 @@ package struct ChatMessage: Equatable, Sendable {
         if receipts.count > Self.personLimit { receipts = receipts.filter { isMember($0.key) } }
     }
 
+    /// Whether a change, or a later one of the same device, was made before.
+    func has(_ change: ChatChange) -> Bool {
+        changes.contains {
+            $0.kind == change.kind && $0.reference.device == change.reference.device
+                && $0.reference.message >= change.reference.message
+        }
+    }
+
+    /// Notes a change in place of the last one of the same device. Beyond the limit the oldest one is dropped.
+    package mutating func note(_ change: ChatChange) {
+        changes.removeAll { $0.kind == change.kind && $0.reference.device == change.reference.device }
+        changes.append(change)
+        if changes.count > Self.changeLimit { changes.removeFirst() }
+    }
+
     /// Removes the text. The row stays, so that a copy that comes later is not shown.
     mutating func delete() {
-        (text, isDeleted, isEdited, reactions) = ("", true, false, [])
+        (text, isDeleted, isEdited, reactions, changes) = ("", true, false, [], [])
     }
 
     // MARK: Rows
@@ -163,20 +199,35 @@ package struct ChatMessage: Equatable, Sendable {
     ///
     ///     author (2 B length) | receipts (1 B) | each: member (2 B length), state (1 B)
     ///
-    /// Messages with ``readers`` have the forms 3 and 4 in place of 1 and 2, and at the end
+    /// Messages with ``readers`` have a form that is greater by 2, and at the end
     ///
     ///     readers (2 B length) | each: device (8 B)
+    ///
+    /// Messages with ``changes`` have a form that is greater by 4, and at the end
+    ///
+    ///     changes (1 B) | each: kind (1 B), device (8 B), message (8 B)
     package var bytes: [UInt8] {
-        var output = bytesWithoutReaders
-        guard let readers else { return output }
-        output[0] += 2
-        var devices: [UInt8] = []
-        for device in readers.sorted().prefix(Int(UInt16.max) / 8) { devices.append(bigEndian: device.value) }
-        output.append(field: devices)
+        var output = bytesOfContent
+        if let readers {
+            output[0] += 2
+            var devices: [UInt8] = []
+            for device in readers.sorted().prefix(Int(UInt16.max) / 8) { devices.append(bigEndian: device.value) }
+            output.append(field: devices)
+        }
+        guard !changes.isEmpty else { return output }
+        output[0] += 4
+        let listed = changes.suffix(Int(UInt8.max))
+        output.append(UInt8(listed.count))
+        for change in listed {
+            output.append(change.kind.rawValue)
+            output.append(bigEndian: change.reference.device.value)
+            output.append(bigEndian: change.reference.message.value)
+        }
         return output
     }
 
-    private var bytesWithoutReaders: [UInt8] {
+    /// What all forms have.
+    private var bytesOfContent: [UInt8] {
         let isGroup = chat.group != nil
         let flags = [isOwn, isVerified, isEdited, isDeleted, isAwaited, isFile, isTaken, isRefused].enumerated()
             .reduce(UInt8(0)) { $0 | ($1.element ? 1 << UInt8($1.offset) : 0) }
@@ -208,8 +259,8 @@ package struct ChatMessage: Equatable, Sendable {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
         let isGroup = chat.group != nil
-        let hasReaders = form > 2
-        guard form == (isGroup ? 2 : 1) + (hasReaders ? 2 : 0) else { throw .unsupportedVersion(form) }
+        guard (1...8).contains(form), form.isMultiple(of: 2) == isGroup else { throw .unsupportedVersion(form) }
+        let (hasReaders, hasChanges) = ((form - 1) & 2 != 0, (form - 1) & 4 != 0)
         let flags = try cursor.byte()
         guard let state = DeliveryState(rawValue: try cursor.byte()),
             let protection = Protection(rawValue: try cursor.byte())
@@ -241,6 +292,13 @@ package struct ChatMessage: Equatable, Sendable {
             readers = []
             while !devices.isAtEnd { readers?.insert(DeviceID(try devices.uint64())) }
         }
+        var changes: [ChatChange] = []
+        for _ in 0..<(hasChanges ? try cursor.byte() : 0) {
+            guard let kind = ChatChange.Kind(rawValue: try cursor.byte()) else { throw .malformed }
+            let device = DeviceID(try cursor.uint64())
+            changes.append(
+                ChatChange(kind, MessageReference(device: device, message: MessageID(try cursor.uint64()))))
+        }
         guard cursor.isAtEnd else { throw .malformed }
         self.init(
             chat: chat, sequence: sequence, reference: reference, isOwn: flags & 1 != 0, text: text,
@@ -249,7 +307,8 @@ package struct ChatMessage: Equatable, Sendable {
         (isDeleted, isAwaited, isFile) = (flags & 8 != 0, flags & 16 != 0, flags & 32 != 0)
         (isTaken, isRefused) = (flags & 64 != 0, flags & 128 != 0)
         self.timer = timer == 0 ? nil : timer
-        (self.reactions, self.author, self.receipts, self.readers) = (reactions, author, receipts, readers)
+        (self.reactions, self.author, self.receipts) = (reactions, author, receipts)
+        (self.readers, self.changes) = (readers, changes)
     }
 
     /// An account; nil for an empty field.

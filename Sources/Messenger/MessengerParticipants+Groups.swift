@@ -357,16 +357,21 @@ extension MessengerParticipants {
         report(.changed(message), &unit)
     }
 
+    /// The members that have a message of a group. Those who wait for its text get the text as it is then.
+    func accounts(having message: ChatMessage) -> [AccountID] {
+        guard let group = message.chat.group.flatMap({ memory.groups[$0] }) else { return [] }
+        return group.content.members.map(\.account).filter {
+            memory.waiting[$0]?.contains(message.sequence) != true
+        }
+    }
+
     /// Seals a change of a message for the members that have the message.
     mutating func seal(
         _ content: ChatContent, _ id: MessageID, about message: ChatMessage, in group: GroupID, _ now: Timestamp,
         _ unit: inout Unit
     ) throws {
         guard let group = memory.groups[group] else { throw MessengerRefusal.unknownGroup }
-        // Those who wait for its text get the text as it is then.
-        let accounts = group.content.members.map(\.account).filter {
-            memory.waiting[$0]?.contains(message.sequence) != true
-        }
+        let accounts = accounts(having: message)
         let missing = try seal(content, id, in: group, to: accounts, nil, now, &unit)
         for account in missing { want(keysOf: account.name, &unit) }
         let others = accounts.filter { $0 != person }

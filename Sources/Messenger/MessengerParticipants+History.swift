@@ -131,7 +131,7 @@ extension MessengerParticipants {
         handedOver original: ChatMessage, _ now: Timestamp, _ unit: inout Unit
     ) throws -> UInt64? {
         var message = original
-        (message.isAwaited, message.readers) = (false, nil)
+        (message.isAwaited, message.readers, message.changes) = (false, nil, [])
         if message.isOwn { message.state = max(message.state, .sent) }
         if let at = message.expiresAt, at <= now.wall, !message.isDeleted { return nil }
         guard message.sequence > 0, message.sequence >> 10 <= UInt64(max(now.wall + Self.historyTolerance, 0)) else {
@@ -146,6 +146,7 @@ extension MessengerParticipants {
             // A receipt has come before it, too. The state of a text whose author was not known is none of an own one.
             if known.isOwn == message.isOwn { message.state = max(message.state, known.state) }
             message.receipts.merge(known.receipts) { max($0, $1) }
+            message.changes = known.changes
             if known.isEdited || known.isDeleted {
                 (message.text, message.isEdited, message.isDeleted) = (known.text, known.isEdited, known.isDeleted)
                 if known.isDeleted { message.delete() }
@@ -242,7 +243,8 @@ extension MessengerParticipants {
                 let (sequence, bytes) = try (Self.place(row.name).1, sealer.open(row.value, label: Self.label(row)))
                 var message = try ChatMessage(chat: chat, sequence: sequence, bytes: bytes)
                 // They belong to requests of this device, and to its sessions.
-                (message.isTaken, message.isRefused, message.readers) = (false, false, nil)
+                (message.isTaken, message.isRefused) = (false, false)
+                (message.readers, message.changes) = (nil, [])
                 let isExpired = message.expiresAt.map { $0 <= now.wall } ?? false
                 guard !message.isAwaited, !isExpired || message.isDeleted else {
                     (cursor.before, cursor.offset) = (sequence, 0)

@@ -152,14 +152,14 @@ extension MessengerParticipants {
         switch content.act {
         case .text, .file: try receiveText(content, reference, in: chat, from: owner, now, &unit)
         case .edit(let target):
-            try change(target, in: chat, by: owner, isAuthor: true, now, &unit) { message in
+            try change(target, ChatChange(.text, reference), in: chat, by: owner, now, &unit) { message in
                 guard !message.isDeleted, !message.isFile else { return }
                 (message.text, message.isEdited) = (content.text, true)
             }
         case .delete(let target):
-            try change(target, in: chat, by: owner, isAuthor: true, now, &unit) { $0.delete() }
+            try change(target, ChatChange(.text, reference), in: chat, by: owner, now, &unit) { $0.delete() }
         case .react(let target, let characters):
-            try change(target, in: chat, by: owner, isAuthor: false, now, &unit) { message in
+            try change(target, ChatChange(.reaction, reference), in: chat, by: owner, now, &unit) { message in
                 guard !message.isDeleted else { return }
                 message.react(by: owner, with: characters)
             }
@@ -229,24 +229,25 @@ extension MessengerParticipants {
     }
 
     /// Changes the message that a reference names. One that has not come yet is stored as awaited.
-    ///
-    /// - Parameter isAuthor: whether only its author may change it.
     private mutating func change(
-        _ target: MessageReference, in chat: AccountID, by owner: AccountID, isAuthor: Bool, _ now: Timestamp,
+        _ target: MessageReference, _ change: ChatChange, in chat: AccountID, by owner: AccountID, _ now: Timestamp,
         _ unit: inout Unit, _ body: (inout ChatMessage) -> Void
     ) throws {
+        // Everybody may react to a message.
+        let isAuthor = change.kind == .text
         if var message = try message(target) {
             guard message.chat == chat, !isAuthor || message.owner == owner else {
                 throw OpenError(reason: .notAuthentic)
             }
+            // It was sealed again for a new session.
+            guard !message.has(change) else { return }
             body(&message)
+            message.note(change)
             try put(message, &unit)
             if !message.isAwaited { report(.changed(message), &unit) }
             return
         }
-        // Every message of this device is stored.
-        guard target.device != own.id else { throw OpenError(reason: .notAuthentic) }
-        let author = own.owner(of: target.device)
+        let author = target.device == own.id ? .own : own.owner(of: target.device)
         if let author {
             guard author == .own || author == chat || chat.group != nil, !isAuthor || author == owner else {
                 throw OpenError(reason: .notAuthentic)
@@ -257,12 +258,15 @@ extension MessengerParticipants {
                 throw OpenError(reason: .notAuthentic)
             }
         }
+        // A text of this device that it has lost when it was set back: it does not come.
+        guard target.device != own.id else { return }
         var message = ChatMessage(
             chat: chat, sequence: ids.next(in: .only, at: now), reference: target, isOwn: false, text: "",
             writtenAt: now.wall, storedAt: now.wall, state: .received, protection: .device)
         message.isAwaited = true
         if let author { message.setAuthor(author) }
         body(&message)
+        message.note(change)
         try insert(message, isUnread: false, &unit)
     }
 

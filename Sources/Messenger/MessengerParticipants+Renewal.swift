@@ -1,8 +1,9 @@
 // A session that one side has lost: its prekey was used up in a later state of a device that was set back to an earlier one,
 // or its row cannot be read. The side that cannot open a message begins a new session and says `ready` in it; the other
 // side uses it from then on, and says `acknowledge`. Both name the versions of their groups in it, and seal again what
-// the other side may lack: what nobody has confirmed, and if the person has several devices, what one of them has
-// confirmed; for another device of the same person, the texts of all chats.
+// the other side may lack: texts that nobody has confirmed, and if the person has several devices, those that one of them
+// has confirmed; for another device of the same person, the texts of all chats; and the last edit, deletion and reaction
+// that this device has made of each message.
 
 import CommitLoop
 import DeviceSessions
@@ -112,7 +113,7 @@ extension MessengerParticipants {
         try sendAgain(to: device, of: person, now, &unit)
     }
 
-    /// Names the versions of common groups to a device, and seals again what it may lack of the texts of this device.
+    /// Names the versions of common groups to a device, and seals again what it may lack of what this device has sealed.
     ///
     /// The server can show an earlier list, and a device that was removed can ask: a device gets nothing unless it is in the
     /// known list, and nothing that was not sealed for it before.
@@ -132,25 +133,27 @@ extension MessengerParticipants {
         try sealGroups(for: device, of: chat, now, &unit)
         // It may have gone back to before it had the keys of this device.
         if person == .own, device == own.deviceList.master { try register(now, &unit) }
-        for message in try textsLacking(on: device, of: chat) {
-            var content = message.content
-            if let group = message.chat.group {
-                content.group = memory.groups[group].map(reference)
-            } else if person == .own {
-                content.recipient = message.chat.name
+        for message in try messagesLacking(on: device, of: chat) {
+            var contents = changes(of: message, now)
+            if mayLackText(of: message, chat) { contents.insert((message.content, message.reference.message), at: 0) }
+            for (content, id) in contents {
+                var content = content
+                if let group = message.chat.group {
+                    content.group = memory.groups[group].map(reference)
+                } else if person == .own {
+                    content.recipient = message.chat.name
+                }
+                try seal(content.body, id, for: [(device, box)], chat, nil, now, &unit)
             }
-            try seal(content.body, message.reference.message, for: [(device, box)], chat, nil, now, &unit)
         }
     }
 
-    /// The texts of this device that a device may lack, in the order in which they were written: those of the chat with its
+    /// The messages of which a device may lack what this device has sealed, in their order: those of the chat with its
     /// person, and the last ones of the groups that both are in; of all chats if it is one of the person's own.
     ///
-    /// The recipient drops what it has. The person's other devices send their messages again themselves.
-    private func textsLacking(on device: DeviceID, of account: AccountID) throws -> [ChatMessage] {
+    /// The recipient drops what it has. The person's other devices send theirs again themselves.
+    private func messagesLacking(on device: DeviceID, of account: AccountID) throws -> [ChatMessage] {
         let isOwn = account == person
-        // A receipt does not name the device that has the message.
-        let hasOneDevice = !isOwn && own.peer(account)?.deviceList.versions.count == 1
         var found: [ChatMessage] = []
         let shared = summaries.keys.filter { chat in
             guard let group = chat.group else { return isOwn }
@@ -160,25 +163,45 @@ extension MessengerParticipants {
         for chat in shared.sorted(by: { summary($0).last > summary($1).last }) {
             // Nothing in the chats that follow is newer.
             if found.count == Self.pageLimit, summary(chat).last < found[0].sequence { break }
-            found += try texts(in: chat).filter { message in
-                // What programs up to November 2026 have sealed may have been for others.
-                message.readers?.contains(device) == true && !(hasOneDevice && message.isConfirmed(by: account))
-            }
+            // What programs up to November 2026 have sealed may have been for others.
+            found += try sealedMessages(in: chat, account).filter { $0.readers?.contains(device) == true }
             found = found.sorted { $0.sequence < $1.sequence }.suffix(Self.pageLimit)
         }
         guard !isOwn else { return found }
-        found += try texts(in: account).filter { message in
-            message.readers?.contains(device) != false && message.state > .waiting
-                && !(hasOneDevice && message.isConfirmed(by: account))
-        }
+        found += try sealedMessages(in: account, account).filter { $0.readers?.contains(device) != false }
         return found.sorted { $0.sequence < $1.sequence }
     }
 
-    /// The texts that this device has written in a chat and sealed, among the last messages there.
-    private func texts(in chat: AccountID) throws -> [ChatMessage] {
+    /// The messages among the last ones of a chat of which a person may lack what this device has sealed.
+    private func sealedMessages(in chat: AccountID, _ person: AccountID) throws -> [ChatMessage] {
         try messages(with: chat, limit: Self.pageLimit).filter { message in
-            message.reference.device == own.id && message.protection == .device && message.state != .failed
-                && !message.isDeleted
+            message.protection == .device
+                && (mayLackText(of: message, person) || message.changes.contains { $0.reference.device == own.id })
+        }
+    }
+
+    /// Whether a device of a person may lack the text of a message that this device has sealed.
+    private func mayLackText(of message: ChatMessage, _ account: AccountID) -> Bool {
+        guard message.reference.device == own.id, message.state > .waiting, message.state != .failed,
+            !message.isDeleted
+        else { return false }
+        // A receipt does not name the device that has the message.
+        let hasOneDevice = account != person && own.peer(account)?.deviceList.versions.count == 1
+        return !(hasOneDevice && message.isConfirmed(by: account))
+    }
+
+    /// The last changes of a message by this device, as the message is now.
+    ///
+    /// Nobody confirms changes. They have the ids of before, by which their recipients know those that they have.
+    private func changes(of message: ChatMessage, _ now: Timestamp) -> [(content: ChatContent, id: MessageID)] {
+        message.changes.filter { $0.reference.device == own.id }.map { change in
+            let act: ChatContent.Act =
+                switch change.kind {
+                case .text: message.isDeleted ? .delete(message.reference) : .edit(message.reference)
+                case .reaction: .react(message.reference, with: message.reactions.first(where: \.isOwn)?.characters)
+                }
+            let text = if case .edit = act { message.text } else { "" }
+            return (ChatContent(act, text: text, writtenAt: now.wall), change.reference.message)
         }
     }
 }

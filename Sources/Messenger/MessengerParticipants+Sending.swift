@@ -97,6 +97,7 @@ extension MessengerParticipants {
         case .react(_, let characters): message.react(by: .own, with: characters)
         case .text, .file, .received, .read, .signal, .group, .history: break
         }
+        if original.state != .waiting, original.protection == .device { noteSealed(job.act, id, of: &message) }
         try put(message, &unit)
         report(.changed(message), &unit)
         let content = ChatContent(job.act, text: job.text, writtenAt: now.wall)
@@ -152,11 +153,23 @@ extension MessengerParticipants {
     /// Notes that a text is sealed for the devices that these accounts have. One that gets a session later counts as well,
     /// and one that is listed later does not.
     func noteReaders(of accounts: [AccountID], in message: inout ChatMessage) {
-        for account in accounts {
-            let list = knownList(of: account == person ? .own : account)
-            message.readers = (message.readers ?? []).union(list?.current.map(\.id) ?? [])
-        }
-        message.readers?.remove(own.id)
+        message.readers = (message.readers ?? []).union(devices(of: accounts))
+    }
+
+    /// The devices that these accounts have now, without this one.
+    private func devices(of accounts: [AccountID]) -> Set<DeviceID> {
+        let lists = accounts.compactMap { knownList(of: $0 == person ? .own : $0) }
+        return Set(lists.flatMap { $0.current.map(\.id) }).subtracting([own.id])
+    }
+
+    /// Notes a change of this device, and that it is sealed for the devices that the chat has now.
+    private func noteSealed(_ act: ChatContent.Act, _ id: MessageID, of message: inout ChatMessage) {
+        let kind: ChatChange.Kind = if case .react = act { .reaction } else { .text }
+        message.note(ChatChange(kind, MessageReference(device: own.id, message: id)))
+        let accounts = message.chat.group == nil ? [message.chat, person] : accounts(having: message)
+        let devices = devices(of: accounts)
+        if message.reference.device != own.id, message.readers == nil { message.readers = devices }
+        message.readers?.formIntersection(devices)
     }
 
     /// Seals content for all devices of a person, and for the person's other devices.

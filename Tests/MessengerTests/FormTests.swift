@@ -140,6 +140,39 @@ import Testing
         }
     }
 
+    /// Rows with changes have forms of their own, with the devices of the text or without.
+    @Test func rowsNameTheChangesOfAMessage() throws {
+        let group = try #require(GroupID(String(repeating: "0a", count: 16)))
+        for chat in [AccountID.services("bob"), group.chat] {
+            for readers in [nil, [DeviceID(7)]] as [Set<DeviceID>?] {
+                var message = Self.message
+                (message.chat, message.reactions, message.readers) = (chat, [], readers)
+                message.note(ChatChange(.text, Self.reference))
+                message.note(ChatChange(.reaction, MessageReference(device: DeviceID(9), message: MessageID(8))))
+                let bytes = message.bytes
+                #expect(bytes.first == (chat.group == nil ? 5 : 6) + (readers == nil ? 0 : 2))
+                #expect(try ChatMessage(chat: chat, sequence: 7, bytes: bytes) == message)
+                for length in 0..<bytes.count {
+                    #expect(throws: EnvelopeError.self) {
+                        try ChatMessage(chat: chat, sequence: 7, bytes: Array(bytes.prefix(length)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of each device the last change of each kind is noted, and of any number of devices a bounded number.
+    @Test func changesOfAMessageAreBounded() throws {
+        var message = Self.message
+        for number in 1...300 as ClosedRange<UInt64> {
+            let reference = MessageReference(device: DeviceID(number / 2), message: MessageID(number))
+            message.note(ChatChange(.text, reference))
+            #expect(message.changes.last == ChatChange(.text, reference))
+            #expect(try ChatMessage(chat: message.chat, sequence: 7, bytes: message.bytes) == message)
+        }
+        #expect(message.changes.count == 2 * ChatMessage.personLimit)
+    }
+
     /// In a group whose members come and go, any number of people react to a message and confirm it.
     @Test func reactionsAndReceiptsAreBounded() throws {
         let group = try #require(GroupID(String(repeating: "0a", count: 16)))

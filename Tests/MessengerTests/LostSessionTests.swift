@@ -258,6 +258,138 @@ import Testing
         #expect(receipts == MessengerParticipants.copyLimit + 1)
     }
 
+    // MARK: Changes that are sealed again
+
+    private func change(_ act: ChatContent.Act, _ text: String = "", in chat: ChatName, by device: World.Device) {
+        let reply = device.perform { .send(ticket: $0, SendJob(in: chat, act, text: text)) }
+        guard case .accepted? = reply else { return fail("\(act): \(String(describing: reply))") }
+    }
+
+    private func reactions(_ message: ChatMessage) -> [String] { message.reactions.map(\.characters) }
+
+    /// Edits, deletions and reactions that were lost come again with the session, also those of messages that were confirmed.
+    @Test(arguments: [false, true]) func lostChangesComeAgain(isGroup: Bool) throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let group = try group(alice, "bob")
+        let there: ChatName = isGroup ? .group(group) : .person("bob")
+        let back: ChatName = isGroup ? .group(group) : .person("alice")
+        func send(_ text: String, by device: World.Device) throws -> MessageReference {
+            let message =
+                isGroup ? device.send(text, in: group) : device.send(text, to: device === alice ? "bob" : "alice")
+            world.deliver()
+            return try #require(message).reference
+        }
+        func history(_ device: World.Device) -> [ChatMessage] {
+            isGroup ? device.history(in: group) : device.history(with: device === alice ? "bob" : "alice")
+        }
+        let texts = try ["edited", "deleted", "plain"].map { try send($0, by: alice) }
+        let answer = try send("answer", by: bob)
+        change(.react(answer, with: "first"), in: there, by: alice)
+        world.deliver()
+        change(.edit(texts[0]), "v1", in: there, by: alice)
+        change(.edit(texts[0]), "v2", in: there, by: alice)
+        change(.delete(texts[1]), in: there, by: alice)
+        change(.react(texts[2], with: "+"), in: there, by: alice)
+        change(.react(answer, with: nil), in: there, by: alice)
+        lose(by: alice, to: bob)
+        #expect(history(bob).map(\.text) == ["edited", "deleted", "plain", "answer"])
+        bob.perform { .lost(ticket: $0, alice.id, of: "alice", count: 5) }
+        world.deliver()
+        #expect(history(bob).map(\.text) == ["v2", "", "plain", "answer"])
+        #expect(history(bob).map(\.isEdited) == [true, false, false, false])
+        #expect(history(bob).map(\.isDeleted) == [false, true, false, false])
+        #expect(history(bob).map(reactions) == [[], [], ["+"], []])
+        // They change nothing where they have come before, and are reported once.
+        bob.events = []
+        bob.now.monotonic += MessengerParticipants.renewalPause
+        change(.react(texts[2], with: "-"), in: back, by: bob)
+        bob.perform { .lost(ticket: $0, alice.id, of: "alice", count: 1) }
+        world.deliver()
+        #expect(history(bob).map(\.text) == ["v2", "", "plain", "answer"])
+        let changed = bob.events.count { if case .changed(let message) = $0 { !message.isOwn } else { false } }
+        #expect(changed == 1)
+    }
+
+    /// A device that was set back seals an earlier edit and reaction again, which count nothing beside later ones.
+    @Test func earlierChangesOfADeviceAreNotTakenAfterLaterOnes() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let text = try #require(alice.send("text", to: "bob")).reference
+        world.deliver()
+        let answer = try #require(bob.send("answer", to: "alice")).reference
+        world.deliver()
+        change(.edit(text), "v1", in: .person("bob"), by: alice)
+        change(.react(answer, with: "1"), in: .person("bob"), by: alice)
+        world.deliver()
+        let copy = alice.store.copy()
+        change(.edit(text), "v2", in: .person("bob"), by: alice)
+        change(.react(answer, with: "2"), in: .person("bob"), by: alice)
+        world.deliver()
+        try alice.restore(from: copy)
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["v1", "answer"])
+        #expect(bob.texts(with: "alice") == ["v2", "answer"])
+        #expect(bob.history(with: "alice").map(reactions) == [[], ["2"]])
+    }
+
+    /// A person's other device gets again what was changed in all chats.
+    @Test func changesOfOwnDevicesComeAgain() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        let phone = try world.device(of: "alice")
+        try world.adopt("alice", by: alice)
+        let group = try group(alice, "bob")
+        let text = try #require(phone.send("text", to: "bob")).reference
+        let other = try #require(bob.send("other", in: group)).reference
+        world.deliver()
+        change(.edit(text), "edited", in: .person("bob"), by: phone)
+        change(.react(other, with: "+"), in: .group(group), by: phone)
+        lose(by: phone, to: alice)
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["text"])
+        alice.perform { .lost(ticket: $0, phone.id, of: "alice", count: 2) }
+        world.deliver()
+        #expect(alice.texts(with: "bob") == ["edited"] && alice.texts(in: group) == ["other"])
+        #expect(alice.history(in: group).map(reactions) == [["+"]] && bob.history(in: group).map(reactions) == [["+"]])
+    }
+
+    /// A member gets no change that it was not sealed for, and no text whose edit it was not sealed for.
+    @Test func onlyMembersOfThatTimeGetAChangeAgain() throws {
+        let (alice, bob, carol) = (try world.person("alice"), try world.person("bob"), try world.person("carol"))
+        let group = try group(alice, "bob", "carol")
+        let text = try #require(alice.send("text", in: group))
+        lose(by: alice, to: carol)
+        world.deliver()
+        let answer = try #require(bob.send("answer", in: group)).reference
+        world.deliver()
+        #expect(world.change(.remove(["carol"]), of: group, by: alice) != nil)
+        world.deliver()
+        change(.edit(text.reference), "secret", in: .group(group), by: alice)
+        change(.react(answer, with: "secret"), in: .group(group), by: alice)
+        world.deliver()
+        #expect(world.change(.add(["carol"]), of: group, by: alice) != nil)
+        world.deliver()
+        carol.perform { .lost(ticket: $0, alice.id, of: "alice", count: 2) }
+        #expect(deliver(text, by: alice, to: carol) == 0)
+        #expect(bob.texts(in: group) == ["secret", "answer"])
+        #expect(carol.history(in: group).allSatisfy { $0.text != "secret" && $0.reactions.isEmpty })
+    }
+
+    /// A device that was set back to before it has written a text drops the reactions to it.
+    @Test func aReactionToATextThatItsDeviceHasLostIsNoFailure() throws {
+        let (alice, bob) = (try world.person("alice"), try world.person("bob"))
+        alice.send("one", to: "bob")
+        world.deliver()
+        let copy = bob.store.copy()
+        let lost = try #require(bob.send("two", to: "alice")).reference
+        world.deliver()
+        change(.react(lost, with: "+"), in: .person("bob"), by: alice)
+        world.deliver()
+        try bob.restore(from: copy)
+        world.deliver()
+        #expect(bob.texts(with: "alice") == ["one"])
+        let unreadable = bob.events.count { if case .unreadable(_, .notAuthentic) = $0 { true } else { false } }
+        #expect(unreadable == 0)
+    }
+
     // MARK: Messages that the server has dropped
 
     /// The server reports that it has dropped messages: the device begins a new session, and they come again.

@@ -1209,7 +1209,7 @@ final class ModelWorld {
             guard message.state >= .sent, message.state < .failed else {
                 throw ModelFailure("\(first) of \(device.name) is \(message.state)")
             }
-            // Receipts do not come again.
+            // A receipt comes again only with its text.
             if !device.stale.contains(reference) { try checkReceipt(message, model) }
         }
     }
