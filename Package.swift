@@ -406,8 +406,8 @@ let package = Package(
             [
                 "CallSignalling", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "Messenger", "NIOSupport", "PawlMessenger",
-                "PeerConnection", "PeerKit", "Protection", "StorePort", "TestKit", "TestThreads", "TransportCodec",
-                "TransportsCore", "Vault", crypto, nioCore,
+                "PeerConnection", "PeerKit", "Protection", "RequestQueue", "StorePort", "TestKit", "TestThreads",
+                "TransportCodec", "TransportsCore", "Vault", crypto, nioCore,
             ], exclude: ["Peers"]),
         .target(name: "CMyTransport", dependencies: ["CTransports"], path: "Tests/CMyTransport"),
         tests(

@@ -3,6 +3,7 @@ import HTTPCodec
 import NIOCore
 import Protection
 import StorePort
+import Synchronization
 import TestKit
 
 @testable import DeviceDirectory
@@ -15,11 +16,12 @@ import TestKit
 @testable import Vault
 
 /// What reaches gateways before anybody has authenticated it or is kept by a backend: PROXY headers, lines in
-/// WebSockets, calls of the control plane and sealed files.
+/// WebSockets, calls of the control plane, relays and sealed files.
 enum GatewayForms {
     static let readers: [FormProgramme.Reader] = [
         { try proxy(&$0) }, { try addresses(&$0) }, { try line(&$0) }, { try lines(&$0) }, { try route(&$0) },
         { try call(&$0) }, { try body(&$0) }, { try inBand(&$0) }, { try sealedFile(&$0) }, { try fileHeader(&$0) },
+        { try relays(&$0) }, { try allowance(&$0) },
     ]
 
     // MARK: PROXY
@@ -268,6 +270,82 @@ enum GatewayForms {
         if document.hasDuplicateNames { try demand(call.method.isEmpty && call.path.isEmpty, "an ambiguous call") }
         let answer = try? JSONDocument(call.answer(ControlAnswer(.malformed)))
         try demand(answer.map(InBandCall.isReserved) ?? false, "an answer that is no JSON")
+    }
+
+    // MARK: Relays
+
+    private static func relayCall(_ input: inout FormInput) -> RelayCall {
+        RelayCall(
+            session: [UInt8](repeating: UInt8(input.byte() % 2), count: RelayCall.sessionSize),
+            own: DeviceID(UInt64(input.byte() % 3)), of: .services("person\(input.byte() % 2)"),
+            by: Credential().digest, other: DeviceID(UInt64(input.byte() % 3)),
+            of: .services("person\(input.byte() % 2)"))
+    }
+
+    /// Devices come and go. Two meet, once, if they name each other with the same session, and get the two sides of one link.
+    private static func relays(_ input: inout FormInput) throws {
+        let (table, limit) = (RelayTable(), 1 + input.byte() % 4)
+        let met = Mutex<[(connection: ConnectionID, link: RelayLink, side: RelayLink.Side)]>([])
+        var joined: [ConnectionID: RelayCall] = [:]
+        var waiting: Set<ConnectionID> = []
+        for _ in 0..<input.byte() % 32 {
+            let connection = ConnectionID(UInt64(input.byte() % 8))
+            guard input.byte() % 4 > 0 else {
+                table.leave(connection)
+                joined[connection] = nil
+                waiting.remove(connection)
+                continue
+            }
+            let call = relayCall(&input)
+            let other = waiting.first { id in
+                joined[id].map {
+                    $0.session == call.session && ($0.own, $0.other) == (call.other, call.own)
+                        && ($0.account, $0.otherAccount) == (call.otherAccount, call.account)
+                } ?? false
+            }
+            let isTaken = joined[connection] != nil || waiting.contains { joined[$0] == call }
+            let isFull = joined.values.count { $0.account == call.account } >= limit
+            let fault = table.join(call, as: connection, limit: limit) { link, side in
+                met.withLock { $0.append((connection, link, side)) }
+            }
+            let links = met.withLock { met in
+                defer { met = [] }
+                return met
+            }
+            guard !isFull, !isTaken else {
+                try demand(fault != nil && links.isEmpty, "a device waits that may not")
+                continue
+            }
+            try demand(fault == nil, "a device may not wait")
+            joined[connection] = call
+            guard let other else {
+                try demand(links.isEmpty, "a device meets another one")
+                waiting.insert(connection)
+                continue
+            }
+            waiting.remove(other)
+            try demand(Set(links.map(\.connection)) == [other, connection] && links.count == 2, "others have met")
+            try demand(links[0].link === links[1].link && links[0].side == links[1].side.other, "two have no link")
+        }
+        try demand(table.count == joined.count, "connections are counted wrongly")
+        for connection in joined.keys { table.leave(connection) }
+        try demand(table.count == 0, "a connection that has left is counted")
+    }
+
+    /// Over any time, a relay passes at most the bytes of that time and of one second more.
+    private static func allowance(_ input: inout FormInput) throws {
+        let (rate, start) = (Int64(1 + input.number()), Int64(input.number()))
+        var (allowance, now, sent) = (RelayAllowance(bytesPerSecond: Int(rate), now: start), start, Int64(0))
+        for _ in 0..<input.byte() % 16 {
+            now += Int64(input.number()) << Int64(input.byte() % 32)
+            let count = input.number()
+            let pause = allowance.use(count, now: now)
+            sent += Int64(count)
+            try demand(pause >= 0, "a pause before now")
+            now += pause
+            let (seconds, part) = (now - start).quotientAndRemainder(dividingBy: 1_000_000_000)
+            try demand(sent <= rate * (seconds + 1) + rate * part / 1_000_000_000 + 1, "more bytes than are allowed")
+        }
     }
 
     // MARK: Files

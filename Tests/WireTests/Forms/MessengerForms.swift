@@ -3,6 +3,7 @@ import DoubleRatchet
 import Foundation
 import PeerConnection
 import Protection
+import RequestQueue
 import TestKit
 
 @testable import Devices
@@ -12,12 +13,13 @@ import TestKit
 
 /// What messengers send each other inside envelopes and what servers and other clients hand them: contents of chats,
 /// files, groups, the history, signals about calls and direct connections, frames of plaintext channels, contact cards
-/// and the gateway's answers.
+/// and the gateway's answers; and what their stores hand them: rows, and calls that wait in the queue.
 enum MessengerForms {
     static let readers: [FormProgramme.Reader] = [
         { try content(&$0) }, { try file(&$0) }, { try fileParts(&$0) }, { try history(&$0) }, { try group(&$0) },
         { try fork(&$0) }, { try reference(&$0) }, { try parts(&$0) }, { try row(&$0) }, { try call(&$0) },
         { try peerSignal(&$0) }, { try channel(&$0) }, { try card(&$0) }, { try page(&$0) }, { try answers(&$0) },
+        { try queuedCall(&$0) },
     ]
 
     // MARK: Contents
@@ -413,6 +415,8 @@ enum MessengerForms {
         _ = try? GatewayBody.oneTimePreKeys(bytes)
     }
 
+    // MARK: Stores
+
     private static func row(_ input: inout FormInput) throws {
         let isGroup = input.byte() % 2 == 0
         let chat = isGroup ? chain.id.chat : AccountID.services("bob")
@@ -421,6 +425,8 @@ enum MessengerForms {
             writtenAt: Int64(input.number()), storedAt: 7, state: .sent, protection: .device)
         message.react(by: accounts[0], with: "x")
         if isGroup { message.note(.read, of: accounts[1]) { _ in true } }
+        if input.byte() % 2 == 0 { message.readers = [DeviceID(7), DeviceID(UInt64(input.byte()))] }
+        if input.byte() % 2 == 0 { message.note(ChatChange(.reaction, reference)) }
         try demand((try? ChatMessage(chat: chat, sequence: 3, bytes: message.bytes)) == message, "another row")
         guard let read = try? ChatMessage(chat: chat, sequence: 3, bytes: input.changed(message.bytes)) else { return }
         try demand(
@@ -430,5 +436,40 @@ enum MessengerForms {
             try demand(read.bytes == summary, "a summary is written in other bytes")
         }
         if let read = try? HistoryState(message.bytes) { try demand(read.bytes == message.bytes, "another state") }
+    }
+
+    private static func stored(_ new: NewRequest) -> QueuedRequest {
+        QueuedRequest(
+            id: 1, token: RequestToken(number: 1), tenant: new.tenant, lane: new.lane, payload: new.payload,
+            creates: [], dependsOn: [], identifiers: nil, idempotencyKey: "", coalescingKey: nil, timestamp: 0)
+    }
+
+    private static func queuedCall(_ input: inout FormInput) throws {
+        // A name as apps write it has no white space.
+        let user = Username(input.text()).raw
+        let bytes = input.take(input.byte() % 20)
+        let devices = (0...input.byte() % 3).map { DeviceID(UInt64($0)) }
+        let genuine: QueuedCall =
+            switch input.byte() % 5 {
+            case 0:
+                .envelope(
+                    bytes, to: devices.map { Attempt.Recipient(user: user, device: $0) },
+                    message: MessageID(7), sequence: input.byte() % 2 == 0 ? nil : UInt64(input.number()),
+                    expires: input.byte() % 2 == 0 ? nil : Int64(input.number()))
+            case 1: .plaintext(user: user, message: MessageID(7))
+            case 2: .receipt(MessageID(7), user: user, isRead: input.byte() % 2 == 0)
+            case 3: .publish
+            default: .register(bytes)
+            }
+        var request = genuine.request(tenant: "a", lane: nil)
+        try demand(QueuedCall(stored(request)) == genuine, "a call is read as another")
+        let tags = ["send", "plain", "read", "received", "publish", "register", request.config.tag]
+        request.config.tag = tags[input.byte() % tags.count]
+        if case .text(let path)? = request.config.path.segments.first {
+            request.config.path = APIRequestPath([.text(input.changed(path))])
+        }
+        guard let read = QueuedCall(stored(request)) else { return }
+        try demand(QueuedCall(stored(read.request(tenant: "a", lane: nil))) == read, "a call is written as another")
+        try demand(read.reservedIDs == (read.devices.count > 1 ? UInt64(read.devices.count) : 0), "other ids")
     }
 }
