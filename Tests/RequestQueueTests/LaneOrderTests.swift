@@ -440,6 +440,15 @@ import Testing
         #expect(throws: QueueActError.finished(.cancelled)) { try world.machine.cancel(last, now: world.now) }
     }
 
+    /// A small limit of finished requests is exceeded by no more than itself.
+    @Test func fewFinishedRequestsAreKeptUnderASmallLimit() throws {
+        let world = QueueWorld(session: nil) { $0.limits.finished = 10 }
+        for _ in 0..<50 {
+            try world.append(NewRequest(post("/typing"), coalescingKey: "k"))
+            #expect(world.machine.finished.count <= 20 && world.machine.ended.count <= 20)
+        }
+    }
+
     @Test func whatWasReplacedComesBackWhenTheOtherCannotBeStored() throws {
         let world = QueueWorld(session: nil)
         let first = try world.append(NewRequest(post("/1"), coalescingKey: "k"))

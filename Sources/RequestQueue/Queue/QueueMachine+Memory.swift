@@ -3,7 +3,7 @@
 import DequeModule
 
 extension QueueMachine {
-    /// Milliseconds between two prunings, and the excess over a limit that causes one earlier.
+    /// Milliseconds between two prunings, and the excess over a limit that causes one earlier, at most as much as the limit.
     static let prunePause: Int64 = 60_000
     static let slack = 1024
 
@@ -128,8 +128,8 @@ extension QueueMachine {
     /// store.
     mutating func prune(now: QueueTime) {
         let isFull =
-            finished.count > limits.finished + Self.slack || learnt.count > limits.mappings + Self.slack
-            || deadLetters.count > limits.deadLetters + Self.slack
+            Self.isFull(finished.count, limits.finished) || Self.isFull(learnt.count, limits.mappings)
+            || Self.isFull(deadLetters.count, limits.deadLetters)
         guard isFull || now.uptime >= nextPrune else { return }
         nextPrune = now.uptime + Self.prunePause
         let before = now.wall - limits.retention
@@ -156,6 +156,8 @@ extension QueueMachine {
         }
         pruneDeadLetters(now: now)
     }
+
+    private static func isFull(_ count: Int, _ limit: Int) -> Bool { count > limit + min(slack, limit) }
 
     private mutating func pruneDeadLetters(now: QueueTime) {
         // Without a limit of age, no dead request is too old.
