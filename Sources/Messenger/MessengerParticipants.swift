@@ -190,8 +190,8 @@ package struct MessengerParticipants: VaultHolding {
         (settings.limits.requestsPerTenant, settings.limits.bytesPerTenant) = (.max, .max)
         (settings.limits.requests, settings.limits.bytes) = (.max, .max)
         settings.limits.inFlightPerTenant = settings.limits.inFlight
-        // The rows of messages have their outcome.
-        (settings.limits.retention, settings.limits.finished) = (60_000, 1000)
+        // The rows of messages have their outcome. Those that are kept are read at the start, with their envelopes.
+        (settings.limits.retention, settings.limits.finished) = (60_000, 100)
         (settings.limits.deadRetention, settings.limits.deadLetters) = (60_000, 1000)
         // An app may be ended at any time, also many times while one message is under way. That is no sign that the message
         // is the cause, and nobody would release what is held.
