@@ -316,7 +316,7 @@ let package = Package(
             "MessengerTests",
             [
                 "CommitLoop", "DeviceSessions", "Devices", "DoubleRatchet", "Envelope", "Messenger", "Protection",
-                "StorePort", "TestKit", "Vault",
+                "RequestQueue", "StorePort", "TestKit", "Vault",
             ]),
         tests(
             "PawlMessengerTests",

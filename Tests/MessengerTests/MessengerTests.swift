@@ -4,6 +4,7 @@ import DoubleRatchet
 import Envelope
 import Messenger
 import Protection
+import RequestQueue
 import StorePort
 import TestKit
 import Testing
@@ -61,6 +62,18 @@ import Testing
         world.deliver()
         #expect(alice.texts(with: "bob") == ["one", "three"])
         #expect(bob.texts(with: "alice") == ["one", "three"])
+    }
+
+    /// Rows of messages have their outcome, so the next start reads few requests that have ended.
+    @Test func fewRequestsThatHaveEndedAreKept() throws {
+        let alice = try world.person("alice")
+        _ = try world.person("bob")
+        for number in 0..<300 {
+            alice.send("\(number)", to: "bob")
+            world.deliver()
+        }
+        #expect(try alice.store.queueContents().finished.count <= 210)
+        #expect(alice.history(with: "bob").last?.state == .received)
     }
 
     /// A request that was not confirmed is sent again in the same bytes, and its copy is not shown.
