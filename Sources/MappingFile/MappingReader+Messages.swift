@@ -247,7 +247,7 @@ extension MappingReader {
 
     static let shapeKeys = [
         "like", "containers", "messages", "within", "when", "unless", "conversation", "content", "sender", "recipients",
-        "remote_id", "local_id", "history", "parse", "body", "text_optional", "kind",
+        "remote_id", "local_id", "edits", "history", "parse", "body", "text_optional", "kind",
     ]
 
     private static let conditionExample = "a condition, for example `type == \"text\"`, or a list of them"
@@ -319,6 +319,7 @@ extension MappingReader {
         let recipients = keys["recipients"].flatMap { path($0, place + ".recipients") }
         let remote = keys["remote_id"].flatMap { single($0, place + ".remote_id") }
         let local = keys["local_id"].flatMap { single($0, place + ".local_id") }
+        let edited = keys["edits"].flatMap { single($0, place + ".edits") }
         let parsed = keys["parse"].map { self.parsed($0, place) } ?? []
         let bodies = keys["body"].map { self.bodies($0, place) } ?? [.json]
         let isHistory = keys["history"].map { flag($0, place + ".history") } ?? false
@@ -331,7 +332,7 @@ extension MappingReader {
             // Members that the gateway reads itself are not sealed.
             var inMessage: JSONPath?
             if case .message(let path) = conversation { inMessage = path }
-            kept?.formUnion([sender, recipients, remote, local, inMessage].compactMap { $0?.firstMember })
+            kept?.formUnion([sender, recipients, remote, local, edited, inMessage].compactMap { $0?.firstMember })
         }
         guard self.shapes.values.reduce(containers.count * paths.count, { $0 + $1.count }) <= Self.shapeLimit else {
             wrong("`messages`", line, "stand for more than \(Self.shapeLimit) paths")
@@ -347,7 +348,7 @@ extension MappingReader {
                     fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
                     localID: local, content: object, kept: kept)
                 (shape.isHistory, shape.textIsOptional, shape.kind) = (isHistory, isOptional, kind)
-                shape.exceptions = exceptions
+                (shape.exceptions, shape.edited) = (exceptions, edited)
                 (shape.alternative, shape.links) = (content.alternative, content.links)
                 (shape.made, shape.joined) = (content.made, content.joined)
                 (shape.parsed, shape.bodies, shape.armour) = (parsed, bodies, content.armour)

@@ -165,6 +165,9 @@ extension MappingReader {
                 "needs both: a message (`upload written`), and the parts that are texts of it (`multipart: {note: text}`)",
                 code: .conflict)
         }
+        guard shape.edited == nil else {
+            return wrong(place, line, "has files and `edits`; a form with files writes a new message", code: .conflict)
+        }
         guard let conversation, shape.conversation == conversation else {
             return wrong(
                 place, line,

@@ -457,7 +457,7 @@ package struct MappingTrial: Encodable, Sendable {
             }
             let around = [
                 ("sender", shape.sender), ("recipients", shape.recipients), ("remote id", shape.remoteID),
-                ("local id", shape.localID),
+                ("local id", shape.localID), ("edits", isRequest ? shape.edited : nil),
             ]
             for case (let name, let path?) in around {
                 lines.append("\(name): " + document.explanation(of: path, from: place))

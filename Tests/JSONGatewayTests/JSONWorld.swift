@@ -465,6 +465,14 @@ final class JSONBackend {
             else { return answer(404, #"{"error":"no such message"}"#) }
             if head.method == "PATCH" { messages[room]?[index].body = String(buffer: body) }
             return answer(200, #"{"message":{"room":"\#(place ?? room)"}}"#)
+        case ("POST", "edits", 1):
+            let id = JSONWorld.Answer(status: 0, text: String(buffer: body))["message"]
+            for room in messages.keys {
+                guard let index = messages[room]?.firstIndex(where: { $0.id == id }) else { continue }
+                messages[room]?[index].body = String(buffer: body)
+                return answer(200, "{}")
+            }
+            return answer(404, #"{"error":"no such message"}"#)
         case ("POST", "files", 1): return answer(200, #"{"file":"\#(keep(body, head))"}"#)
         case ("POST", "c", 3) where parts[2] == "files":
             _ = keep(body, head)

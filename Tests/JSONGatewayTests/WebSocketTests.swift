@@ -88,8 +88,11 @@ import Vault
         let incoming = MessageShape(
             containers: path("$"), messages: path("$"), conversation: .message(path("room")), text: path("text"),
             also: [path("html")], flag: path("encrypted"), sender: path("sender"), remoteID: path("message_id"))
+        var edit = outgoing
+        edit.edited = path("message_id")
         mapping.frames = [
             FrameRoute(direction: .fromClient, when: path(#"$[?type == "send"]"#), label: .content, shapes: [outgoing]),
+            FrameRoute(direction: .fromClient, when: path(#"$[?type == "edit"]"#), label: .content, shapes: [edit]),
             FrameRoute(direction: .fromClient, when: path(#"$[?type == "ping"]"#), label: .passthrough),
             FrameRoute(
                 direction: .fromBackend, when: path(#"$[?type == "message"]"#), label: .sync, shapes: [incoming]),
@@ -217,6 +220,37 @@ import Vault
         alice.send(sent("the canary sings", room: "pair"))
         #expect(alice.toBackend.isEmpty)
         #expect(alice.toClient.first?.contains(#""id":"7","error":"pawl_outsider""#) == true)
+    }
+
+    /// The backend goes by the message alone.
+    @Test func anEditNamesTheConversationOfItsMessage() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        world.backend.rooms["side"] = ["alice", "bob", "carol"]
+        world.backend.messages["all"] = [.init(id: "m1", sender: "alice", body: "{}")]
+        let alice = Socket(world, "alice")
+        func edit(_ id: String, in room: String) {
+            alice.send(#"{"type":"edit","room":"\#(room)","message_id":"\#(id)","id":"8","text":"the canary sings"}"#)
+        }
+        edit("m1", in: "side")
+        edit("m2", in: "all")
+        #expect(alice.toBackend.isEmpty)
+        #expect(alice.toClient.map { $0.contains(#""id":"8""#) } == [true, true])
+        #expect(alice.toClient[0].contains("another conversation") && alice.toClient[1].contains("is not known"))
+        edit("m1", in: "all")
+        #expect(alice.toBackend.count == 1 && alice.toBackend[0].contains(#""encrypted":true"#))
+        // The account has met this one, so the backend is not asked.
+        alice.receive(#"{"type":"message","room":"all","sender":"bob","message_id":"m5","text":"plain"}"#)
+        edit("m5", in: "side")
+        #expect(alice.toClient.last?.contains("another conversation") == true)
+        edit("m5", in: "all")
+        #expect(alice.toBackend.count == 2 && !world.backend.hasReceived("GET /m/m5"))
+        // An edit keeps its place.
+        alice.holdsVault = true
+        edit("m1", in: "all")
+        alice.send(#"{"type":"ping"}"#)
+        #expect(alice.toBackend.count == 2)
+        alice.release()
+        #expect(alice.toBackend.last == #"{"type":"ping"}"# && alice.toBackend.count == 4)
     }
 
     // MARK: Clients that number requests and events

@@ -170,6 +170,7 @@ import Testing
         ("text: text, caption: text", "text: pass", "needs both: a message"),
         ("upload shown -> shown", "upload -> shown", "names no messages"),
         ("upload shown -> shown", "upload written -> shown", "must be in the path or the query"),
+        ("{armour: text, joined", "{edits: id, armour: text, joined", "has files and `edits`"),
         ("label: upload shown -> shown", "label: upload shown -> shown, conversation: text", "must be in the path"),
         ("files: file, ", "", "names no part that is a `file`"),
         (#"{"*": file}"#, "yes", "expected lines below it"),

@@ -223,6 +223,34 @@ import Testing
         #expect(try faults(#","channel":["@bo"]"#) == [.noMessage])
     }
 
+    /// The server goes by the message alone, and the gateway judges the room.
+    @Test func anEditOfRocketChatNamesItsMessage() throws {
+        let mapping = try shipped("rocketchat")
+        let id = try #require(mapping.messagesByID)
+        #expect(id.target == "/api/v1/chat.getMessage?msgId={message_id}" && id.conversation.text == "message.rid")
+        func edited(_ reading: MessageReading) -> [String] {
+            reading.messages.map { "\($0.edited ?? "none") in \($0.conversation)" }
+        }
+        for (body, faults) in [
+            (#"{"roomId":"r1","msgId":"m1","text":"hi"}"#, []), (#"{"roomId":"r1","text":"hi"}"#, [.unknownMessage]),
+        ] as [(String, [MessageFault])] {
+            let reading = try Self.reading(mapping, "POST", "/api/v1/chat.update", body, isRequest: true)
+            #expect(reading.faults == faults && edited(reading) == (faults.isEmpty ? ["m1 in r1"] : []))
+        }
+        let call = #"{"msg":"method","id":"5","method":"updateMessage","params":[{"_id":"m1","rid":"r1","msg":"hi"}]}"#
+        let frame = try JSONDocument(ByteBuffer(string: call))
+        let shapes = try #require(mapping.frame(for: frame, .fromClient)).shapes
+        #expect(edited(MessageReading(frame, shapes, isRequest: true)) == ["m1 in r1"])
+        let head = RequestHead("POST", "/api/v1/method.call/updateMessage")
+        let route = try #require(mapping.route(for: head)).route
+        let shape = try #require(route.request)
+        let text = #"{"message":"\#(call.replacing("\"", with: "\\\""))"}"#
+        let whole = try JSONDocument(ByteBuffer(string: text)).parsing(for: [shape])
+        #expect(edited(MessageReading(whole, [shape], isRequest: true)) == ["m1 in r1"])
+        // Two equal edits of a message are two edits: that between them would be lost.
+        #expect(route.localID == nil)
+    }
+
     // MARK: The generic chat
 
     @Test func aGenericMessageIsSealed() throws {

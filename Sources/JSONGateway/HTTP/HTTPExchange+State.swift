@@ -19,8 +19,9 @@ extension HTTPExchange {
         case waitingForMail(ControlCall, RequestHead)
         /// A call for a relay waits until the other device is there, or until its time is over.
         case waitingForRelay(RelayCall, RequestHead)
-        /// The backend is asked for the conversation of the message that the request names.
-        case findingConversation(WriteRequest)
+        /// The backend is asked for the conversation of the message that the request names, in its target or as the one
+        /// that it edits; nil if its body has not been read.
+        case findingConversation(WriteRequest, Edit?)
         case collecting(WriteRequest)
         /// The queue is asked for an earlier write with this key.
         case findingWrite(Write, WriteKey)
@@ -146,6 +147,12 @@ extension HTTPExchange {
         var plaintext: [UInt8]?
     }
 
+    /// A message that changes an earlier one. The key is nil if the queue was not asked for it.
+    struct Edit: Sendable {
+        let message: Message
+        let key: WriteKey?
+    }
+
     /// A collected request that may be queued.
     struct Write: Sendable {
         enum Body: Sendable {
@@ -232,7 +239,7 @@ extension HTTPExchange.State {
     var payer: AccountID? {
         switch self {
         case .collectingCall(let call): call.client.account
-        case .findingConversation(let request), .collecting(let request), .askingMembers(let request, _, _, _):
+        case .findingConversation(let request, _), .collecting(let request), .askingMembers(let request, _, _, _):
             request.account
         case .collectingAnswer(let answer): answer.client.account
         case .beginning, .identifying, .calling, .waitingForMail, .waitingForRelay, .findingWrite, .queueing,
@@ -249,7 +256,7 @@ extension HTTPExchange.State {
         case .identifying(let subject, _): subject.head
         case .collectingCall(let call): call.head
         case .calling(_, let head), .waitingForMail(_, let head), .waitingForRelay(_, let head): head
-        case .findingConversation(let request), .collecting(let request), .askingMembers(let request, _, _, _):
+        case .findingConversation(let request, _), .collecting(let request), .askingMembers(let request, _, _, _):
             request.head
         case .findingWrite(let write, _): write.request.head
         case .queueing(let write), .awaitingOutcome(let write): write.head

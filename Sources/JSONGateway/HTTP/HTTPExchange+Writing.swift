@@ -37,17 +37,49 @@ extension HTTPExchange {
                 return placed(request, now, &actions)
             }
             actions.append(.look(source.question(about: id, by: request.client.credential)))
-            return .findingConversation(request)
+            return .findingConversation(request, nil)
         }
     }
 
+    /// Takes the backend's answer.
+    ///
+    /// - Parameters:
+    ///   - edit: the message if its body has been read; nil if the target names the earlier message.
+    ///   - conversation: nil if the backend does not know the earlier message.
     func conversationFound(
-        _ request: WriteRequest, _ conversation: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ request: WriteRequest, _ edit: Edit?, _ conversation: String?, _ now: Timestamp,
+        _ actions: inout [ExchangeAction]
     ) -> State {
+        if let edit {
+            guard let conversation else { return refuse(.unreadable(.unknownMessage), to: request.head, &actions) }
+            guard ExactText(conversation) == ExactText(edit.message.outgoing.conversation) else {
+                return refuse(.unreadable(.otherConversation), to: request.head, &actions)
+            }
+            return askMembers(request, .message(edit.message), edit.key, now, &actions)
+        }
         var request = request
         request.match.target.conversationOfMessage = conversation
         request.isPlacedByBackend = true
         return placed(request, now, &actions)
+    }
+
+    /// Asks for the members when the message that an edit changes is known to be in the conversation that the edit names.
+    ///
+    /// The conversation decides about the text, and the backend may go by the earlier message alone.
+    private func checkConversation(
+        _ request: WriteRequest, _ edit: Edit, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let outgoing = edit.message.outgoing
+        switch environment.place(ofEdited: outgoing.found, by: request.account) {
+        case .here: return askMembers(request, .message(edit.message), edit.key, now, &actions)
+        case .elsewhere: return refuse(.unreadable(.otherConversation), to: request.head, &actions)
+        case .unknown(let id):
+            guard let source = mapping.messagesByID else {
+                return refuse(.unreadable(.unknownMessage), to: request.head, &actions)
+            }
+            actions.append(.look(source.question(about: id, by: request.client.credential)))
+            return .findingConversation(request, edit)
+        }
     }
 
     /// Goes on when the conversation is found, or cannot be.
@@ -160,7 +192,8 @@ extension HTTPExchange {
     ) -> State {
         switch write.body {
         case .control(let body): enqueue(write.request, body, nil, key, nil, now, &actions)
-        case .message(let message): askMembers(write.request, .message(message), key, now, &actions)
+        case .message(let message):
+            checkConversation(write.request, Edit(message: message, key: key), now, &actions)
         }
     }
 

@@ -79,6 +79,8 @@ package struct WebSocketMachine: Sendable {
         var recipient: NamedRecipient?
         /// The backend's answer to it; nil if the mapping names none.
         var acknowledgement: Acknowledgement?
+        /// The message that it edits, about whose conversation the backend is asked; nil if that is known.
+        var edited: String?
     }
 
     package let environment: JSONEnvironment
@@ -107,9 +109,9 @@ package struct WebSocketMachine: Sendable {
     var carried: [CarriedText] = []
     /// Messages of the backend whose envelopes are being opened, with their slots.
     package var opening: [(slot: UInt64, messages: IncomingMessages)] = []
-    /// Texts that wait for a lookup of members, one lookup at a time.
+    /// Texts that wait for a lookup, of the conversation of the message that they edit or of members. One lookup at a time.
     private var asking = Deque<UInt64>()
-    /// The lookup for the first of them.
+    /// The lookup of members for the first of them.
     private var pages: MemberPages?
     /// Calls of the control plane.
     var calls = InBandCalls()
@@ -154,7 +156,9 @@ package struct WebSocketMachine: Sendable {
         case .found(.login, let head, let body):
             loginAnswered(environment.mapping.account.owner(in: head, body), now, &actions)
         case .notFound(.login): loginAnswered(.unknown, now, &actions)
-        case .found(.message, _, _), .notFound(.message): unexpected("message", &actions)
+        case .found(.message, let head, let body):
+            conversationFound(environment.mapping.messagesByID?.conversation(in: head, body), now, &actions)
+        case .notFound(.message): conversationFound(nil, now, &actions)
         case .vault(.sealed(let ticket, let written)): sealed(ticket, written.bytes, &actions)
         case .vault(.sealFailed(let ticket, let failure)):
             refuse(ticket, ExchangeRefusal(failure, of: sending[ticket]?.outgoing), &actions)
@@ -301,7 +305,8 @@ package struct WebSocketMachine: Sendable {
             : outgoing.recipients.map { .services($0) }
         let envelope = environment.envelope(in: outgoing.found, of: account)
         let isOwnEnvelope = if case .own = envelope { true } else { false }
-        let verdict = isOwnEnvelope ? nil : known.map { self.verdict(on: room, $0) }
+        let place = environment.place(ofEdited: outgoing.found, by: account)
+        let verdict = isOwnEnvelope || place != .here ? nil : known.map { self.verdict(on: room, $0) }
         // Where nothing is protected, a message waits for nothing, unless its members have to be asked for.
         if verdict == .plaintext {
             environment.tally.add(.sentPlaintext)
@@ -319,19 +324,66 @@ package struct WebSocketMachine: Sendable {
         sending[ticket] = Sending(
             outgoing: outgoing, room: room, isOwnEnvelope: isOwnEnvelope,
             acknowledgement: reference == nil ? nil : frame.acknowledgement)
-        if let known { return judge(ticket, known, decided: verdict, &actions) }
-        guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, &actions) }
+        switch place {
+        case .here:
+            if let known { return judge(ticket, known, decided: verdict, &actions) }
+            guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, &actions) }
+        case .elsewhere: return refuse(ticket, .unreadable(.otherConversation), &actions)
+        case .unknown(let id):
+            guard environment.mapping.messagesByID != nil, credential != nil else {
+                return refuse(ticket, .unreadable(.unknownMessage), &actions)
+            }
+            sending[ticket]?.edited = id
+        }
         asking.append(ticket)
-        if asking.count == 1 { ask(&actions) }
+        if asking.count == 1 { ask(now, &actions) }
     }
 
-    private mutating func ask(_ actions: inout [WebSocketAction]) {
-        guard let ticket = asking.first, let sending = sending[ticket], let source = environment.mapping.members,
-            let credential
-        else { return }
-        let pages = MemberPages(source, of: sending.outgoing.conversation, by: credential)
-        self.pages = pages
-        actions.append(.look(pages.lookup))
+    /// Asks the backend for what the first of the texts that wait needs. Those that need nothing any more are judged.
+    private mutating func ask(_ now: Timestamp, _ actions: inout [WebSocketAction]) {
+        while let ticket = asking.first {
+            guard let text = sending[ticket] else {
+                asking.removeFirst()
+                continue
+            }
+            if let id = text.edited {
+                if let source = environment.mapping.messagesByID, let credential {
+                    return actions.append(.look(source.question(about: id, by: credential)))
+                }
+                asking.removeFirst()
+                refuse(ticket, .unreadable(.unknownMessage), &actions)
+                continue
+            }
+            let (conversation, recipients) = (text.outgoing.conversation, text.outgoing.recipients)
+            let known =
+                recipients.isEmpty
+                ? environment.conversations.members(of: conversation, now: now.monotonic)
+                : recipients.map { .services($0) }
+            if known == nil, let source = environment.mapping.members, let credential {
+                let pages = MemberPages(source, of: conversation, by: credential)
+                self.pages = pages
+                return actions.append(.look(pages.lookup))
+            }
+            asking.removeFirst()
+            judge(ticket, known, &actions)
+        }
+    }
+
+    /// Takes the backend's answer about the message that the first of the texts edits.
+    ///
+    /// - Parameter conversation: nil if the backend does not know the message.
+    private mutating func conversationFound(
+        _ conversation: String?, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
+        guard let ticket = asking.first, let text = sending[ticket], text.edited != nil else {
+            return unexpected("message", &actions)
+        }
+        sending[ticket]?.edited = nil
+        if conversation.map({ ExactText($0) != ExactText(text.outgoing.conversation) }) ?? true {
+            asking.removeFirst()
+            refuse(ticket, .unreadable(conversation == nil ? .unknownMessage : .otherConversation), &actions)
+        }
+        ask(now, &actions)
     }
 
     private mutating func pageFound(
@@ -354,13 +406,7 @@ package struct WebSocketMachine: Sendable {
         }
         judge(ticket, members, &actions)
         // Other texts may wait for the same answer.
-        while let next = asking.first, let waiting = sending[next],
-            let known = environment.conversations.members(of: waiting.outgoing.conversation, now: now.monotonic)
-        {
-            asking.removeFirst()
-            judge(next, known, &actions)
-        }
-        ask(&actions)
+        ask(now, &actions)
     }
 
     private var capability: Capability { provenDevice == nil ? .hosted : .client }

@@ -38,6 +38,8 @@ package struct FoundMessage: Sendable {
     package let recipients: [String]?
     package let remoteID: String?
     package let localID: String?
+    /// The id of the earlier message that a request edits; nil if it writes a new one.
+    package let edited: String?
 }
 
 /// A message that the gateway cannot read, so that its content is unknown.
@@ -131,6 +133,8 @@ package enum MessageFault: Error, Equatable, Sendable {
     case noText(at: Int)
     /// The conversation of the message to which the request refers is not known.
     case unknownMessage
+    /// The message that the request edits is in another conversation than the request names.
+    case otherConversation
     /// The message's conversation is missing.
     case noConversation(at: Int)
     /// The value at the path has the wrong kind, for instance a number instead of a text.
@@ -172,6 +176,7 @@ extension MessageFault: CustomStringConvertible {
         case .noMessage: "there is no message where the mapping expects one"
         case .noText(let at): "the message at byte \(at) has no text"
         case .unknownMessage: "the conversation of the message to which it refers is not known"
+        case .otherConversation: "the message that it edits is in another conversation than it names"
         case .noConversation(let at): "the message at byte \(at) names no conversation"
         case .wrongKind(let path, let found, let at): "\(path) finds \(found.words) at byte \(at)"
         case .notAForm(let at): "the form cannot be read at byte \(at), or programs could read it in different ways"

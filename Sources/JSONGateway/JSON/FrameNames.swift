@@ -2,9 +2,9 @@ package import JSONCodec
 
 /// The names of the members on which the decision about a client's WebSocket message depends while nothing is protected.
 struct FrameNames: Sendable, Equatable {
-    /// Those of conditions, and of all parts of a message but text and local id. The values decide.
+    /// Those of conditions, and of all parts of a message but its text and the ids below. The values decide.
     private(set) var deciding: Set<[UInt8]> = []
-    /// Those of local ids, which need only be ids.
+    /// Those of local ids and of edited messages, which need only be ids.
     private(set) var ids: Set<[UInt8]> = []
 
     /// - Returns: nil if a path follows all members of an object.
@@ -20,9 +20,9 @@ struct FrameNames: Sendable, Equatable {
                 let others = [shape.content, shape.flag, shape.envelope, shape.sender, shape.recipients]
                 for path in others where !add(path) { return nil }
                 guard add(shape.remoteID), add(shape.text, isLastOpen: true), add(shape.localID, isLastOpen: true),
-                    add(shape.conversation)
+                    add(shape.edited, isLastOpen: true), add(shape.conversation)
                 else { return nil }
-                if let name = shape.localID?.lastName { ids.insert(name) }
+                for path in [shape.localID, shape.edited] { if let name = path?.lastName { ids.insert(name) } }
             }
         }
     }

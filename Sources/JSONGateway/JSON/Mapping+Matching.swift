@@ -64,7 +64,7 @@ package struct RouteMatch: Sendable {
 
     /// Whether the head alone identifies the recipients of a text.
     var namesRecipients: Bool {
-        guard let shape = route.request, shape.recipients == nil else { return false }
+        guard let shape = route.request, shape.recipients == nil, shape.edited == nil else { return false }
         return target[shape.conversation] != nil
     }
 }
@@ -95,8 +95,9 @@ extension Mapping {
             route: routes[found], target: TargetValues(captures: captures, query: parsed ?? RequestQuery(query)))
     }
 
-    /// Whether a request names a message in place of its conversation.
-    var findsMessages: Bool { index.findsMessages }
+    /// Whether the conversation of an earlier message is looked for: a request names it in place of its conversation, or
+    /// edits it.
+    var findsMessages: Bool { index.findsMessages || editsByFrames }
 
     /// Whether WebSocket messages may carry content of people.
     package var looksAtFrames: Bool { frames.contains { $0.label == .content } }

@@ -22,11 +22,14 @@ package struct Mapping: Sendable, Equatable {
     package var frames: [FrameRoute] {
         didSet {
             logsInByFrames = frames.contains { $0.login != nil }
+            editsByFrames = Self.edits(frames)
             frameNames = FrameNames(frames)
         }
     }
     /// Whether WebSocket messages carry logins.
     package private(set) var logsInByFrames: Bool
+    /// Whether clients' WebSocket messages edit earlier messages.
+    private(set) var editsByFrames: Bool
     /// The members of clients' WebSocket messages on which decisions depend; nil if these may be any.
     private(set) var frameNames: FrameNames?
     package var refusal: RefusalForm
@@ -50,8 +53,13 @@ package struct Mapping: Sendable, Equatable {
         index = RouteIndex(routes)
         self.frames = frames
         logsInByFrames = frames.contains { $0.login != nil }
+        editsByFrames = Self.edits(frames)
         frameNames = FrameNames(frames)
         self.refusal = refusal
+    }
+
+    private static func edits(_ frames: [FrameRoute]) -> Bool {
+        frames.contains { $0.shapes.contains { $0.edited != nil } }
     }
 }
 
@@ -449,6 +457,10 @@ package struct MessageShape: Sendable, Equatable {
         package var recipients: JSONPath?
         package var remoteID: JSONPath?
         package var localID: JSONPath?
+        /// The id of the earlier message that a request edits; nil if it writes a new one.
+        ///
+        /// The backend may go by this id alone, so that message must be in the conversation that the request names.
+        package var edited: JSONPath?
         /// Whether the messages may be older than their conversation's protection, even in a ``Mapping/Label/sync`` answer.
         package var isHistory = false
     }

@@ -1,4 +1,5 @@
-// Which conversation a message is in, for requests that name a message only: `PATCH /messages/{message_id}`.
+// Which conversation a message is in, for requests that name a message only: `PATCH /messages/{message_id}`; and for edits
+// that name both, because the backend may go by the message alone.
 
 package import Protection
 import RequestQueue
@@ -60,6 +61,33 @@ package final class MessageConversations: Sendable {
             case .some(.none): .ambiguous
             case .none: .unknown
             }
+        }
+    }
+}
+
+/// Whether an edited message is in the conversation that its edit names.
+package enum EditedPlace: Equatable, Sendable {
+    /// It is, or nothing depends on it.
+    case here
+    /// It is in another one, or in several.
+    case elsewhere
+    /// The account has not met the message with this id.
+    case unknown(String)
+}
+
+extension JSONEnvironment {
+    /// Where the message is that a message edits, as far as the gateway knows.
+    ///
+    /// While nothing is protected it does not matter. A message that waits in the queue is where it was written.
+    package func place(ofEdited found: FoundMessage, by account: AccountID) -> EditedPlace {
+        guard isProtecting, let id = found.edited else { return .here }
+        switch messages.find(id, for: account) {
+        case .conversation(let conversation):
+            return ExactText(conversation) == ExactText(found.conversation) ? .here : .elsewhere
+        case .ambiguous: return .elsewhere
+        case .unknown:
+            let waits = writes.waiting.reference(of: WaitingWrites.name(id, of: account, in: found.conversation))
+            return waits == nil ? .unknown(id) : .here
         }
     }
 }

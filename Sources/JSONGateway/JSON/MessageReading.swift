@@ -130,6 +130,11 @@ package struct MessageReading: Sendable {
         let mayLackText = isRequest && (shape.textIsOptional || !joined.isEmpty)
         if isRequest, text == nil, !mayLackText { throw .noText(at: offset) }
         guard text != nil || envelopePlace != nil || !also.isEmpty || mayLackText else { return nil }
+        var edited: String?
+        if isRequest, let path = shape.edited {
+            edited = try name(path, in: place)
+            guard edited != nil else { throw .unknownMessage }
+        }
         let written = shape.envelope == nil ? text : envelopePlace
         let armoured = armour(shape, text, written, hasEnvelope: envelopePlace != nil)
         return FoundMessage(
@@ -142,7 +147,8 @@ package struct MessageReading: Sendable {
             sender: try shape.sender.flatMap { path throws(MessageFault) in try name(path, in: place) },
             recipients: try shape.recipients.map { path throws(MessageFault) in try names(path, in: place) },
             remoteID: try shape.remoteID.flatMap { path throws(MessageFault) in try name(path, in: place) },
-            localID: try shape.localID.flatMap { path throws(MessageFault) in try name(path, in: place) })
+            localID: try shape.localID.flatMap { path throws(MessageFault) in try name(path, in: place) },
+            edited: edited)
     }
 
     /// Whether a program that ignores the case of names may find other parts of the message.
@@ -158,7 +164,7 @@ package struct MessageReading: Sendable {
         if shape.kept == nil || content != place {
             var inMessage: JSONPath?
             if case .message(let path) = shape.conversation { inMessage = path }
-            let paths = [shape.content, inMessage, shape.recipients, shape.localID] + shape.exceptions
+            let paths = [shape.content, inMessage, shape.recipients, shape.localID, shape.edited] + shape.exceptions
             if finds(paths, from: place) { return true }
         }
         guard shape.kept == nil else { return false }

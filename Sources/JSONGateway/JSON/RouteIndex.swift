@@ -14,7 +14,7 @@ package struct RouteIndex: Sendable, Equatable {
     }
 
     private var nodes = [Node()]
-    /// Whether a route names a message in place of its conversation.
+    /// Whether a route names a message in place of its conversation, or edits one.
     private(set) var findsMessages = false
 
     package init(_ routes: [Mapping.Route]) {
@@ -22,6 +22,7 @@ package struct RouteIndex: Sendable, Equatable {
             var node = 0
             var isRest = false
             if case .ofMessage? = route.conversationSource { findsMessages = true }
+            if route.request?.edited != nil { findsMessages = true }
             for segment in route.path.segments {
                 switch segment {
                 case .literal(let text):
