@@ -34,6 +34,17 @@ import Testing
         #expect(client.notified == [.waits], "once")
     }
 
+    /// One that is sent again after it has failed is not new, and neither is one of an earlier process.
+    @Test func aWriteIsExpectedUntilItHasEnded() {
+        #expect(!waiters.expects(token))
+        for sendsAgain in [false, true] {
+            waiters.expect(token, nil)
+            #expect(!waiters.stored(token, nil, of: "alice") && waiters.expects(token) && !waiters.expects(other))
+            if sendsAgain { waiters.forget(token) } else { waiters.end(token, RequestOutcome(.success(status: 200))) }
+            #expect(!waiters.expects(token))
+        }
+    }
+
     @Test func aClientThatGivesUpLaterIsToldAtOnce() {
         let client = Client()
         let waiter = client.makeWaiter()

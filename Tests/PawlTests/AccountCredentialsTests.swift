@@ -138,6 +138,15 @@ import Testing
         #expect(credentials.refused(key("one"), for: write("one")) == .isSentAgain)
     }
 
+    /// An operator sends a dead write again, days after its login has expired. Nobody waits for the answer.
+    @Test func aWriteThatIsSentAgainWaitsForALogin() throws {
+        let credentials = AccountCredentials(cache, sealer: Sealer(), clock: { 0 }, isNew: { _ in false })
+        try show("one", to: credentials)
+        #expect(credentials.refused(key("one"), for: write("one")) == .waits)
+        #expect(try show("two", to: credentials))
+        #expect(credentials.key(for: write("one")) == key("two"))
+    }
+
     @Test func theSameLoginCountsAgainOnceItIsShown() throws {
         try show("one")
         #expect(credentials.refused(key("one"), for: write("one", attempts: 2)) == .waits)

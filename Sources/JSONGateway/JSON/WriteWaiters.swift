@@ -79,6 +79,9 @@ package final class WriteWaiters: Sendable {
         return isRefused && !waiting.isEmpty
     }
 
+    /// Whether this process has offered a write to the queue, and it has not ended since.
+    package func expects(_ token: RequestToken) -> Bool { state.withLock { $0.isExpected(token) } }
+
     /// Forgets how a write ended that is sent again.
     package func forget(_ token: RequestToken) { state.withLock { $0.forget(token) } }
 
@@ -185,6 +188,8 @@ extension WriteWaiters {
             expected[token]?.message = message
             return (waiters[token] ?? [], !refusals.isEmpty && refusals[ExactText(tenant)] != nil)
         }
+
+        func isExpected(_ token: RequestToken) -> Bool { expected[token] != nil }
 
         mutating func forget(_ token: RequestToken) {
             expected[token] = nil

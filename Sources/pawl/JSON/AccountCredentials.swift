@@ -3,7 +3,7 @@
 // A write is sent with the credential that came with it: the backend may recognise a repeated request by its device,
 // and no write may go out under another user's login. If the backend rejects the credential at the first attempt, while
 // the client waits, the write has failed. A write that has waited until its credential was rejected is sent with another
-// one of its account, or waits for the next.
+// one of its account, or waits for the next. So is one that an operator or its client sends again after it has failed.
 //
 // An account has a credential for each of its devices. They are stored together, so that devices that write in turn
 // change nothing that is stored.
@@ -71,6 +71,8 @@ final class AccountCredentials: CredentialStore {
     private let state = Mutex(State())
     /// Milliseconds since 1970.
     private let clock: @Sendable () -> Int64
+    /// Whether this process has accepted a write, and it has not ended since.
+    private let isNew: @Sendable (RequestToken) -> Bool
     /// The cache of credentials and their accounts. A refused credential is removed from it, and so is looked up again.
     private let cache: CredentialCache
     /// Seals credentials for the store; nil if they are in memory only.
@@ -79,11 +81,13 @@ final class AccountCredentials: CredentialStore {
     /// - Parameters:
     ///   - stored: what an earlier process has stored. What cannot be opened is left out.
     ///   - clock: milliseconds since 1970.
+    ///   - isNew: whether this process has accepted a write, and it has not ended since; false for one that is sent again.
     init(
         _ cache: CredentialCache, sealer: (any SessionSealing)? = nil, stored: [ExactText: [UInt8]] = [:],
-        clock: @escaping @Sendable () -> Int64 = { SystemClock.now().wall }
+        clock: @escaping @Sendable () -> Int64 = { SystemClock.now().wall },
+        isNew: @escaping @Sendable (RequestToken) -> Bool = { _ in true }
     ) {
-        (self.cache, self.sealer, self.clock) = (cache, sealer, clock)
+        (self.cache, self.sealer, self.clock, self.isNew) = (cache, sealer, clock, isNew)
         guard let sealer else { return }
         state.withLock { state in
             for (account, bytes) in stored {
@@ -133,10 +137,12 @@ final class AccountCredentials: CredentialStore {
 
     /// A write that is refused at its first attempt, with its own credential, would have been refused without a gateway
     /// as well. A write that has waited may have outlived its credential. One waits without an attempt while another
-    /// request of its lane does not succeed, while its host cannot be reached, or while an operator holds it.
+    /// request of its lane does not succeed, while its host cannot be reached, or while an operator holds it. One that was
+    /// accepted by an earlier process, or has failed and is sent again, has waited: its age counts from then.
     func refused(_ key: SessionKey, for request: APIClientQueueRequest) -> AfterRefusal {
         let (mark, account) = (request.queued.mark, ExactText(request.tenant))
-        let hasWaited = request.attempts > 1 || clock() - request.timestamp > Self.waited
+        let hasWaited =
+            request.attempts > 1 || clock() - request.timestamp > Self.waited || !isNew(request.token)
         let (next, digest) = state.withLock { state -> (AfterRefusal, CredentialCache.Digest?) in
             guard var entries = state.accounts[account] else { return (.waits, nil) }
             var digest: CredentialCache.Digest?

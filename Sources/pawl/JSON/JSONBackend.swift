@@ -58,10 +58,13 @@ struct JSONBackend: Sendable {
         _ configuration: PawlConfiguration, _ environment: JSONEnvironment, stored: [ExactText: [UInt8]],
         _ sealer: StorageSealer
     ) -> AccountCredentials {
-        switch configuration.queueCredentials {
-        case .memory: AccountCredentials(environment.credentials)
+        let waiters = environment.writes.waiters
+        let isNew: @Sendable (RequestToken) -> Bool = { waiters.expects($0) }
+        return switch configuration.queueCredentials {
+        case .memory: AccountCredentials(environment.credentials, isNew: isNew)
         case .sealed:
-            AccountCredentials(environment.credentials, sealer: CredentialSealer(sealer: sealer), stored: stored)
+            AccountCredentials(
+                environment.credentials, sealer: CredentialSealer(sealer: sealer), stored: stored, isNew: isNew)
         }
     }
 
