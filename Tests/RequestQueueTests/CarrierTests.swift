@@ -112,6 +112,19 @@ import Testing
         #expect(world.machine.counts.dead == 1)
     }
 
+    /// A connection that fails before it sends anything uses up no attempt, in an outage of any length.
+    @Test func anOutageUsesUpNoAttempts() throws {
+        let world = world { $0.limits.attempts = 3 }
+        let token = try append(world)
+        for _ in 0..<100 {
+            #expect(world.machine.request(token)?.state == .inFlight)
+            world.machine.giveBack(token, isBegun: false, cause: "It ended.", now: world.now)
+            world.machine.unpark("a")
+            world.turn()
+        }
+        #expect(world.machine.request(token).map { [$0.attempts, $0.doubts] } == [1, 0])
+    }
+
     /// Attempts of earlier processes are no failures of this one.
     @Test func onlyAttemptsOfThisProcessAreCounted() throws {
         let world = world { $0.limits.attempts = 2 }

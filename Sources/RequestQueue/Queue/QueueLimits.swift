@@ -22,8 +22,8 @@ public struct QueueLimits: Hashable, Sendable {
     public var inFlightPerLane = 8
     /// Requests of a lane that are searched for one that may be sent while those before it wait.
     public var lookahead = 64
-    /// Failed attempts in one process after which a request is dead. Only attempts that the backend judged count, see
-    /// ``AttemptFailure/isVerdict``. Default: no bound other than ``age``.
+    /// Failed attempts in one process after which a request is dead. Only attempts count that may have reached the backend
+    /// and were not refused for their login, see ``AttemptFailure/isVerdict``. Default: no bound other than ``age``.
     public var attempts = Int.max
     /// Crashes in a row with only this request in flight, after which it is held.
     public var crashes = 3

@@ -61,8 +61,8 @@ extension QueueMachine {
     ///
     /// - Parameters:
     ///   - token: the request.
-    ///   - isBegun: whether some of it may have been sent; if false, the attempt is not counted. Of attempts that are
-    ///     counted, a process makes ``QueueLimits/attempts`` at most.
+    ///   - isBegun: whether some of it may have been sent; if false, the attempt is not counted, however often the
+    ///     connection fails. Of attempts that are counted, a process makes ``QueueLimits/attempts`` at most.
     ///   - cause: why it was not sent, in words.
     ///   - now: the time.
     public mutating func giveBack(_ token: RequestToken, isBegun: Bool, cause: String, now: QueueTime) {

@@ -138,7 +138,8 @@ public enum AttemptFailure: Hashable, Sendable {
         }
     }
 
-    /// Whether the backend judged the request, so that the failure counts toward ``QueueLimits/attempts``.
+    /// Whether the failure counts toward ``QueueLimits/attempts``: the backend judged the request, or may have seen it, so
+    /// that the request itself may be the reason.
     public var isVerdict: Bool { !isUnexpected && kind != .unreachable && kind != .unauthorized }
 
     /// Whether the backend may have done the request. After 500 and 502 only if the method is not idempotent.
