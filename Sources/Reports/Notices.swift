@@ -118,7 +118,9 @@ package enum Notices {
             "An encrypted message from \(source) could not be opened: it was altered on its way, or encrypted for "
                 + "someone else. Ask \(source) to send it again."
         case .wrongSource:
-            "An encrypted message was withheld: it came under the name \(source), and somebody else had sealed it."
+            "An encrypted message was withheld: it came under the name \(source), but from a device that is known as somebody "
+                + "else's. Somebody may be using the name \(source), or the id of \(source)'s device. Ask \(source), by "
+                + "another way than this chat, whether the message is theirs."
         case .tooFarAhead:
             "An encrypted message from \(source) could not be opened: too many messages before it were lost."
         case .malformed:

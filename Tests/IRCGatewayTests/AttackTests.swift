@@ -101,6 +101,9 @@ import Vault
         alice.forge(people.alice, Forger.lines(introduction, "\(nick)!m@host.test", "NOTICE", "alice"))
         #expect(alice.environment.peers?[.nick("mallory")] == nil)
         #expect(alice.environment.tally[.openWrongSource] == 1)
+        // The forger has signed it, so the notice must not claim that somebody else has.
+        let notice = try #require(Notices.failure(.wrongSource, from: nick))
+        #expect(people.alice.wasNotified(notice) && !notice.contains("sealed"))
         alice.send(people.alice, "PRIVMSG bob :secret")
         bob.send(people.bob, "PRIVMSG alice :well")
         #expect(people.bob.shown().last == "[e2e] secret")
