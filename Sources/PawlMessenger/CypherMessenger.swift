@@ -68,6 +68,8 @@ public enum CypherMessengerError: Error, Sendable, Hashable {
     case unsupportedCall(String)
     /// The server did not do what has to be done at once. Try again later.
     case serverFailed(String)
+    /// The server has no room for the file or the version of a group. Ask its operator, or remove files.
+    case serverFull(String)
     /// This device does not know the group, or the person is no member.
     case unknownGroup
     /// The person's role in the group does not allow it, it changes nothing, or this device is not adopted.

@@ -159,7 +159,7 @@ extension PrivateChat {
     ///   - name: what the other person is shown; nil for the name of the file.
     ///   - type: its media type, at most 127 bytes.
     /// - Throws: ``CypherMessengerError``: `unsupportedCall` if the transport has no blobs, `tooLong`, `fileFailed`,
-    ///   `serverFailed`, or an error of ``sendText(_:)``. Then nothing is sent.
+    ///   `serverFull`, `serverFailed`, or an error of ``sendText(_:)``. Then nothing is sent.
     @discardableResult
     public func sendFile(
         _ url: URL, name: String? = nil, type: String = "application/octet-stream"

@@ -144,7 +144,7 @@ extension CypherMessenger {
     ///   - name: at most 128 bytes.
     ///   - metadata: the app's own data, at most 1,024 bytes; members can read it, the server cannot.
     /// - Throws: ``CypherMessengerError``: `unsupportedCall` with the name of the call that the transport does not have,
-    ///   `notAllowed` before this device is adopted, `groupLimit`, or `serverFailed`. Then there is no group.
+    ///   `notAllowed` before this device is adopted, `groupLimit`, `serverFull`, or `serverFailed`. Then there is no group.
     public func createGroupChat(
         with members: Set<Username>, name: String = "", metadata: [UInt8] = []
     ) async throws -> GroupChat {
@@ -265,7 +265,7 @@ extension CypherMessenger {
         case ended
         /// The server does not take it.
         case refused
-        /// The server cannot be reached, or the store cannot be written.
+        /// The server cannot be reached or has no room, or the store cannot be written.
         case failed
     }
 
@@ -277,7 +277,7 @@ extension CypherMessenger {
             return switch error {
             case .unsupported: .ended
             case .refused, .conflict, .notFound: .refused
-            case .offline: .failed
+            case .offline, .full: .failed
             }
         } catch let error as CypherMessengerError {
             return switch error {
@@ -378,6 +378,7 @@ extension CypherMessengerError {
         self =
             switch error {
             case .unsupported(let call): .unsupportedCall(call)
+            case .full(let words): .serverFull(words)
             default: .serverFailed("\(error)")
             }
     }
@@ -408,8 +409,8 @@ public struct GroupChat: Sendable {
 
     /// Adds people. They read nothing that was written before. Only the owner and moderators can.
     ///
-    /// - Throws: ``CypherMessengerError``, as all calls that change a group: `unsupportedCall`, `serverFailed`,
-    ///   `notAllowed`, `groupLimit`, `groupChanged` if others change the group all the time.
+    /// - Throws: ``CypherMessengerError``, as all calls that change a group: `unsupportedCall`, `serverFull`,
+    ///   `serverFailed`, `notAllowed`, `groupLimit`, `groupChanged` if others change the group all the time.
     public func addMembers(_ members: Set<Username>) async throws {
         try await change(.add(members.map(\.raw).sorted()))
     }

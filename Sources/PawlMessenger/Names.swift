@@ -233,6 +233,9 @@ public enum CypherTransportError: Error, Sendable, Hashable {
     case conflict
     /// The server will not do it, and a repetition would not change that.
     case refused(String)
+    /// The server has no room for it: of the account, of the recipient, or of all. A message is sent again later; a blob is
+    /// not published before others are removed.
+    case full(String)
     /// The server cannot be reached, or the login is missing. The call is made again later, as after any other error.
     case offline
 }

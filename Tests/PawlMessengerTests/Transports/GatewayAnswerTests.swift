@@ -145,7 +145,8 @@ import Testing
             (400, #"{"error":"pawl_malformed","message":"no"}"#, .refused("no")),
             (413, #"{"error":"pawl_too_long","message":"long"}"#, .refused("long")),
             (409, #"{"error":"pawl_refused","message":"never"}"#, .refused("never")),
-            (401, #"{"error":"pawl_not_logged_in"}"#, .offline), (429, #"{"error":"pawl_full"}"#, .offline),
+            (401, #"{"error":"pawl_not_logged_in"}"#, .offline),
+            (429, #"{"error":"pawl_full","message":"no room"}"#, .full("no room")),
             (429, #"{"error":"pawl_too_many"}"#, .offline), (502, #"{"error":"pawl_backend_gone"}"#, .offline),
             (503, #"{"error":"pawl_not_stored"}"#, .offline), (403, #"{"error":"pawl_takes_no_part"}"#, .offline),
             // Not a gateway: the backend itself, a proxy, a page of a hotel.
@@ -166,6 +167,18 @@ import Testing
                 otherUserDeviceId: KeyedDevice("bob", 2).deviceId, messageId: "0000000000000001")
         } catch { thrown = error as? CypherTransportError ?? .notFound }
         #expect(thrown == error)
+    }
+
+    /// A file that finds no room at the gateway is not tried again, and its sender learns why.
+    @Test func aFullGatewayIsNotOffline() async throws {
+        let calls = Mutex(0)
+        let client = try client { (_: NetworkRequest) throws(NetworkFailure) -> NetworkResponse in
+            calls.withLock { $0 += 1 }
+            return Self.response(429, #"{"error":"pawl_full","message":"no room"}"#)
+        }
+        await #expect(throws: CypherTransportError.full("no room")) { try await client.publishBlob(["a": 1]) }
+        #expect(calls.withLock { $0 } == 1)
+        #expect(CypherMessengerError(CypherTransportError.full("no room")) == .serverFull("no room"))
     }
 
     /// A gateway has no call for a name that no account can have. Its keys are not asked for again and again.

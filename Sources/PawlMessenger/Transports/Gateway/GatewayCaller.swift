@@ -27,6 +27,8 @@ final class GatewayCaller: Sendable {
         /// Devices of the recipients are not published.
         case unknownDevices
         case conflict
+        /// There is no room for what the call stores: of the account, of a mailbox, or of all. There may be later.
+        case full(String)
         case refused(String)
     }
 
@@ -109,6 +111,7 @@ final class GatewayCaller: Sendable {
         case (_, "pawl_not_found"): .notFound
         case (_, "pawl_unknown_call"): .unknownCall
         case (_, "pawl_unknown_devices"): .unknownDevices
+        case (_, "pawl_full"): .full(words)
         case (_, "pawl_too_long"), (_, "pawl_malformed"), (_, "pawl_refused"): .refused(words)
         // Everything else may be another server's page, a limit, or a gateway that is being set up.
         default: .unreachable

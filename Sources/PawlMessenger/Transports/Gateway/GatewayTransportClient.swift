@@ -203,7 +203,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
         case .notLoggedIn: setAuthenticated(.authenticationFailure)
         case .unreachable, .unknownCall: setAuthenticated(.unauthenticated)
         // The gateway has answered, so the login is good.
-        case .notProven, .notAdopted, .notFound, .unknownDevices, .conflict, .refused: break
+        case .notProven, .notAdopted, .notFound, .unknownDevices, .conflict, .full, .refused: break
         }
     }
 
@@ -390,6 +390,7 @@ public final class GatewayTransportClient: CypherServerTransportClient {
             case .notProven, .notAdopted: throw .refused("The device is not in the account's list.")
             case .notFound, .unknownDevices: throw .notFound
             case .conflict: throw .conflict
+            case .full(let words): throw .full(words)
             case .refused(let words): throw .refused(words)
             }
         }
