@@ -76,6 +76,40 @@ import Vault
         #expect(world.environment.latches.latch(of: .ofRoom("all")) == .gateway)
     }
 
+    /// Polls, stickers and files in a room that is protected, by people whose own policy demands nothing.
+    @Test(arguments: ["room", "latch"])
+    func whatCannotBeSealedIsRefusedInAProtectedConversation(_ scope: String) throws {
+        var mapping = Mapping.lab
+        for (path, label) in [("polls", Mapping.Label.refused), ("stickers", .media), ("upload", .upload)] {
+            mapping.routes.append(
+                Mapping.Route(
+                    methods: ["POST"], path: try PathPattern("/c/{conversation}/\(path)"), label: label,
+                    conversation: .capture("conversation")))
+        }
+        let world = try JSONWorld(.observe, mapping: mapping)
+        for room in ["all", "pair"] {
+            for path in ["polls", "stickers", "upload"] {
+                _ = world.send("POST", "/c/\(room)/\(path)", as: "t-alice", #"{"text":"open"}"#)
+                #expect(world.backend.hasReceived("/c/\(room)/\(path) {"))
+            }
+        }
+        world.environment.policies.update { $0.accounts[.room("all")] = .hosted }
+        if scope == "latch" {
+            world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"sealed"}"#)
+            world.environment.policies.update { $0.accounts = [:] }
+        }
+        for path in ["polls", "stickers"] {
+            let answer = world.send("POST", "/c/all/\(path)", as: "t-alice", #"{"text":"the canary sings"}"#)
+            #expect(answer?.status == 403)
+        }
+        world.send(
+            "POST", "/c/all/upload", as: "t-alice", "the canary sings",
+            fields: [("Content-Type", "text/plain"), ("Content-Length", "16")])
+        #expect(!world.backend.hasReceived("canary") && !world.sealed.isEmpty)
+        world.send("POST", "/c/pair/polls", as: "t-alice", #"{"text":"elsewhere"}"#)
+        #expect(world.backend.hasReceived("elsewhere"))
+    }
+
     /// If the backend does not answer, a text must neither go out nor protect a room of many.
     @Test func withoutAnAnswerAboutMembersNothingIsSentOrProtected() throws {
         let world = try JSONWorld(.observe, accounts: ["alice": .hosted])

@@ -325,7 +325,7 @@ package struct HTTPExchange: Sendable {
         noteEvidence(of: client, request.head, asked: isProven || request.asksForEncryption, now, &actions)
         noteUnprotectable(request, by: client.account)
         noteKeywords(request, by: client.account)
-        let policy = policies.policy(of: client.account)
+        let policy = policy(of: client.account, for: request)
         if policy.demandsProtection, let refusal = request.refusal {
             return refuse(refusal, to: request.head, &actions)
         }
@@ -354,6 +354,19 @@ package struct HTTPExchange: Sendable {
         case .history, .search, .sync, .media, .upload, .download, .passthrough, .refused:
             return pass(request, credential: client.credential, &actions)
         }
+    }
+
+    /// The policy for a request of an account.
+    ///
+    /// For content that is refused, or files, in a conversation that the request names, the policy and the latch of that
+    /// conversation count too: nobody writes in a protected one what cannot be sealed.
+    private func policy(of account: AccountID, for request: Request) -> Policy {
+        let own = policies.policy(of: account)
+        guard let match = request.match, [.media, .upload, .refused].contains(match.route.label),
+            !match.conversation.isEmpty
+        else { return own }
+        return Judgement(policies, environment.latches)
+            .command(by: account, shownIn: [.room(match.conversation)])
     }
 
     /// Whether the request asks for a file that may be sealed.
