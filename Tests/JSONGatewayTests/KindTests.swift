@@ -80,6 +80,12 @@ import Testing
             #expect(world.send("POST", "/rooms", as: "t-alice", body)?["error"] == Self.code, "\(body)")
         }
         #expect(world.send("POST", "/rooms", as: "t-alice", "canary")?.status == 400)
+        // Some programs ignore the case of names, or read JSON as a form.
+        #expect(world.send("POST", "/rooms", as: "t-alice", #"{"Topic":"canary"}"#)?.status == 400)
+        let form = world.send(
+            "POST", "/rooms", as: "t-alice", #"{"x":"&topic=canary&"}"#,
+            fields: [("Content-Type", "application/x-www-form-urlencoded")])
+        #expect(form?.status == 400)
         #expect(!world.backend.hasReceived("canary"))
         for body in ["", "{}", #"{"name":null,"state":[{"type":"other"}]}"#] {
             #expect(world.send("POST", "/rooms", as: "t-alice", body)?["error"] != Self.code, "\(body)")

@@ -107,7 +107,8 @@ extension HTTPExchange {
         }
         if match.route.label == .passthrough {
             let document = try? JSONDocument(body)
-            if policies.policy(of: request.account).demandsProtection, let no = match.route.refusal(of: document, body)
+            if policies.policy(of: request.account).demandsProtection,
+                let no = match.route.refusal(of: document, body, request.head.headers)
             {
                 return refuse(no, to: request.head, &actions)
             }
@@ -482,10 +483,14 @@ extension RouteMatch {
 
 extension Mapping.Route {
     /// The refusal of a body that holds content of a refused kind, or that cannot be read; nil if it may pass.
-    fileprivate func refusal(of document: JSONDocument?, _ body: ByteBuffer) -> ExchangeRefusal? {
+    fileprivate func refusal(
+        of document: JSONDocument?, _ body: ByteBuffer, _ headers: HeaderFields
+    ) -> ExchangeRefusal? {
         guard !parts.isEmpty, body.readableBytes > 0 else { return nil }
         guard let document else { return .unreadable(.noMessage) }
+        if let offset = headers.formSeparator(in: body) { return .unreadable(.notAForm(at: offset)) }
         for part in parts {
+            guard !document.hasLookalike(of: part.path) else { return .unreadable(.similarNames(at: 0)) }
             guard let found = try? document.search(part.path), found.ofWrongKind.isEmpty else {
                 return .kind(part.kind)
             }

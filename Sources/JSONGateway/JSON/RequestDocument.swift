@@ -31,9 +31,7 @@ extension MessageShape {
             document = try Self.multipart(body, headers)
         } else {
             guard self.bodies.contains(.json), let json = try? JSONDocument(body) else { throw .noMessage }
-            if headers.mentionForm, let ampersand = body.readableBytesView.firstIndex(of: UInt8(ascii: "&")) {
-                throw .notAForm(at: ampersand - body.readerIndex)
-            }
+            if let offset = headers.formSeparator(in: body) { throw .notAForm(at: offset) }
             document = json
         }
         guard let parsed = try? document.parsing(for: [self]) else { throw .noMessage }
@@ -115,9 +113,12 @@ extension HeaderFields {
             && parts.dropFirst().allSatisfy { !$0.hasPrefix("charset=") || Self.utf8.contains($0) }
     }
 
-    /// Whether a program may take the body for a form, whatever else the fields say.
-    fileprivate var mentionForm: Bool {
-        self["Content-Type"].contains { $0.lowercased().contains("application/x-www-form-urlencoded") }
+    /// Where a JSON body has an ampersand although a program may take it for a form, whatever else the fields say; nil if
+    /// all programs find the same in it.
+    func formSeparator(in body: ByteBuffer) -> Int? {
+        guard self["Content-Type"].contains(where: { $0.lowercased().contains("application/x-www-form-urlencoded") })
+        else { return nil }
+        return body.readableBytesView.firstIndex(of: UInt8(ascii: "&")).map { $0 - body.readerIndex }
     }
 
     fileprivate static let utf8: Set<Substring> = ["charset=utf-8", "charset=\"utf-8\"", "charset=utf8"]
