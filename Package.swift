@@ -257,6 +257,8 @@ let package = Package(
             swiftSettings: settings),
         .target(name: "TestThreads", path: "Tests/TestThreads", swiftSettings: settings),
         .target(
+            name: "TestNetwork", dependencies: [nioCore, nioPosix], path: "Tests/TestNetwork", swiftSettings: settings),
+        .target(
             name: "CapableApp", dependencies: ["DoubleRatchet"], path: "Tests/CapableApp", swiftSettings: settings),
         .executableTarget(
             name: "ChatBackend",
@@ -413,7 +415,7 @@ let package = Package(
         tests(
             "TransportsTests",
             [
-                "CMyTransport", "CTransports", "PeerKit", "TestKit", "TestThreads", "TransportCodec",
+                "CMyTransport", "CTransports", "PeerKit", "TestKit", "TestNetwork", "TestThreads", "TransportCodec",
                 "TransportsClient",
                 "TransportsCore",
                 "TransportsService", nioCore, nioPosix, nioSSL,
@@ -429,7 +431,7 @@ let package = Package(
             [
                 "CZlib", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "JSONCodec", "JSONGateway",
                 "NIOSupport", "PeerKit", "Protection", "Reports", "RequestQueue", "StorePort", "TestKit",
-                "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
+                "TestNetwork", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
             ]),
         tests(
             "NIOSupportTests",

@@ -8,6 +8,7 @@ import NIOSupport
 import PeerKit
 import Protection
 import TestKit
+import TestNetwork
 import TestThreads
 import Testing
 
@@ -204,26 +205,6 @@ import Testing
         #expect(rig.connections == 1)
         try await rig.stop()
     }
-}
-
-/// Returns the same addresses for every host.
-private struct FixedResolver: Resolver, Sendable {
-    private let addresses: [SocketAddress]
-    private let eventLoop: any EventLoop
-
-    init(_ addresses: [SocketAddress], on eventLoop: any EventLoop) {
-        (self.addresses, self.eventLoop) = (addresses, eventLoop)
-    }
-
-    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
-        eventLoop.makeSucceededFuture(addresses)
-    }
-
-    func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
-        eventLoop.makeSucceededFuture([])
-    }
-
-    func cancelQueries() {}
 }
 
 /// A listener on loopback whose queue of connections is full, so that the kernel drops the first packet of another one.

@@ -4,6 +4,7 @@ import NIOCore
 import NIOPosix
 import PeerKit
 import TestKit
+import TestNetwork
 import Testing
 import TransportCodec
 import TransportsClient
@@ -343,26 +344,6 @@ import TransportsService
         #expect(try await status("/other", nil) == "")
         await bound.close()
     }
-}
-
-/// Returns the same addresses for every host.
-private struct FixedResolver: Resolver, Sendable {
-    private let addresses: [SocketAddress]
-    private let eventLoop: any EventLoop
-
-    init(_ addresses: [SocketAddress], on eventLoop: any EventLoop) {
-        (self.addresses, self.eventLoop) = (addresses, eventLoop)
-    }
-
-    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
-        eventLoop.makeSucceededFuture(addresses)
-    }
-
-    func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
-        eventLoop.makeSucceededFuture([])
-    }
-
-    func cancelQueries() {}
 }
 
 /// `bind` of the C library, which the suite's own names hide.
