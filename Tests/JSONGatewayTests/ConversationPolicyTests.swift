@@ -76,6 +76,25 @@ import Vault
         #expect(world.environment.latches.latch(of: .ofRoom("all")) == .gateway)
     }
 
+    /// Somebody from outside makes the gateway ask for the members of a conversation, and the backend names none.
+    @Test func whatAnOutsiderIsToldDecidesAboutNobodyElse() throws {
+        let world = try JSONWorld(.observe, accounts: ["bob": .hosted])
+        world.backend.hidesMembers = true
+        for name in ["alice", "bob", "eve"] { world.send("GET", "/me", as: "t-\(name)") }
+        func asked() -> Int { world.backend.received.count { $0.hasPrefix("GET /c/pair/members") } }
+        for number in 1...3 {
+            world.send("POST", "/c/pair", as: "t-eve", #"{"id":"\#(number)","text":"open"}"#)
+            #expect(asked() == 1, "the answer is kept for her")
+        }
+        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"the canary sings"}"#)
+        #expect(asked() == 2 && !world.backend.hasReceived("canary"))
+        // What a member is told counts for all.
+        world.environment.conversations.forget("pair")
+        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"the canary sings"}"#)
+        world.send("POST", "/c/pair", as: "t-bob", #"{"id":"3","text":"the canary answers"}"#)
+        #expect(asked() == 3 && !world.backend.hasReceived("canary"))
+    }
+
     /// Polls, stickers and files in a room that is protected, by people whose own policy demands nothing.
     @Test(arguments: ["room", "latch"])
     func whatCannotBeSealedIsRefusedInAProtectedConversation(_ scope: String) throws {

@@ -407,6 +407,8 @@ final class JSONBackend {
     var failsPagesFrom: Int?
     /// The status of its answers to requests for members.
     var membersStatus = 200
+    /// Whether it names no members to those who are none.
+    var hidesMembers = false
     /// Whether it tells a repeated message by its sender's id.
     var knowsIDs = true
     /// The room that it names for every message; nil if it tells the truth.
@@ -436,6 +438,7 @@ final class JSONBackend {
         case ("GET", "c", 3) where parts[2] == "members":
             guard membersStatus == 200 else { return answer(membersStatus, #"{"error":"no members"}"#) }
             var names = rooms[parts[1]] ?? []
+            if hidesMembers, !names.contains(name) { names = [] }
             if let pageSize, case .single(let text) = RequestQuery(head.query)["page"], let page = Int(text) {
                 if let failsPagesFrom, page >= failsPagesFrom { return answer(503, "{}") }
                 names = Array(names.dropFirst(page * pageSize).prefix(pageSize))

@@ -208,7 +208,8 @@ extension HTTPExchange {
             return judge(request, content, key, recipients.map { .services($0) }, now, &actions)
         }
         let conversation = request.conversation(content.message)
-        if let known = environment.conversations.members(of: conversation, now: now.monotonic) {
+        let account = request.account
+        if let known = environment.conversations.members(of: conversation, for: account, now: now.monotonic) {
             return judge(request, content, key, known, now, &actions)
         }
         guard let source = mapping.members else { return judge(request, content, key, nil, now, &actions) }
@@ -228,7 +229,7 @@ extension HTTPExchange {
             return .askingMembers(request, content, key, pages)
         case .found(let members):
             environment.conversations.remember(
-                members, of: request.conversation(content.message), now: now.monotonic)
+                members, of: request.conversation(content.message), toldTo: request.account, now: now.monotonic)
             return judge(request, content, key, members, now, &actions)
         case .unknown: return judge(request, content, key, nil, now, &actions)
         }

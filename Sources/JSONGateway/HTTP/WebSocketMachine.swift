@@ -301,7 +301,7 @@ package struct WebSocketMachine: Sendable {
         let room = AccountID.room(outgoing.conversation)
         let known =
             outgoing.recipients.isEmpty
-            ? environment.conversations.members(of: outgoing.conversation, now: now.monotonic)
+            ? environment.conversations.members(of: outgoing.conversation, for: account, now: now.monotonic)
             : outgoing.recipients.map { .services($0) }
         let envelope = environment.envelope(in: outgoing.found, of: account)
         let isOwnEnvelope = if case .own = envelope { true } else { false }
@@ -357,7 +357,7 @@ package struct WebSocketMachine: Sendable {
             let (conversation, recipients) = (text.outgoing.conversation, text.outgoing.recipients)
             let known =
                 recipients.isEmpty
-                ? environment.conversations.members(of: conversation, now: now.monotonic)
+                ? environment.conversations.members(of: conversation, for: account, now: now.monotonic)
                 : recipients.map { .services($0) }
             if known == nil, let source = environment.mapping.members, let credential {
                 let pages = MemberPages(source, of: conversation, by: credential)
@@ -402,7 +402,8 @@ package struct WebSocketMachine: Sendable {
         pages = nil
         guard let ticket = asking.popFirst() else { return unexpected("members", &actions) }
         if let members, let sending = sending[ticket] {
-            environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
+            environment.conversations.remember(
+                members, of: sending.outgoing.conversation, toldTo: account, now: now.monotonic)
         }
         judge(ticket, members, &actions)
         // Other texts may wait for the same answer.

@@ -7,6 +7,9 @@ import RequestQueue
 import Synchronization
 
 /// The members of conversations.
+///
+/// What the backend has told a member counts for all. To others it may name fewer, so such an answer counts for its reader
+/// alone: it must not decide about the messages of the members.
 package final class MemberCache: Sendable {
     /// Ours: lifetime of an entry, unless a change is noticed earlier. In nanoseconds.
     package static let memory: Int64 = 30_000_000_000
@@ -15,16 +18,25 @@ package final class MemberCache: Sendable {
     /// Ours: maximum members of one conversation; a longer answer counts as unknown.
     package static let memberLimit = 20_000
 
-    private let members = Mutex<[ExactText: (members: [AccountID], until: Int64)]>([:])
+    private typealias Entry = (members: [AccountID], until: Int64)
+
+    private let members = Mutex<[ExactText: Entry]>([:])
+    /// What was told to accounts that are no members.
+    private let told = Mutex<[ExactText: [AccountID: Entry]]>([:])
+    /// Ours: conversations with such answers, and accounts for one of them.
+    private static let (toldLimit, readerLimit) = (1_000, 16)
 
     package init() {}
 
     /// The members of a conversation; nil if the backend has to be asked.
-    package func members(of conversation: String, now: Int64) -> [AccountID]? {
-        members.withLock { members in
-            guard let entry = members[ExactText(conversation)], entry.until > now else { return nil }
-            return entry.members
-        }
+    ///
+    /// - Parameter reader: the account that would ask.
+    package func members(of conversation: String, for reader: AccountID? = nil, now: Int64) -> [AccountID]? {
+        let shared = members.withLock { $0[ExactText(conversation)] }
+        if let shared, shared.until > now { return shared.members }
+        guard let reader, let own = told.withLock({ $0[ExactText(conversation)]?[reader] }), own.until > now
+        else { return nil }
+        return own.members
     }
 
     /// The conversations in the cache, expired ones too, for reports.
@@ -35,7 +47,19 @@ package final class MemberCache: Sendable {
         members.withLock { $0[ExactText(conversation)]?.members }
     }
 
-    package func remember(_ found: [AccountID], of conversation: String, now: Int64) {
+    /// - Parameter reader: the account that has asked; nil if it is a member.
+    package func remember(
+        _ found: [AccountID], of conversation: String, toldTo reader: AccountID? = nil, now: Int64
+    ) {
+        if let reader, !found.contains(reader) {
+            return told.withLock { told in
+                if told.count >= Self.toldLimit { told.removeAll() }
+                var entries = told[ExactText(conversation)] ?? [:]
+                if entries.count >= Self.readerLimit { entries.removeAll() }
+                entries[reader] = (found, now + Self.memory)
+                told[ExactText(conversation)] = entries
+            }
+        }
         members.withLock { members in
             if members.count >= Self.limit { members.removeAll() }
             members[ExactText(conversation)] = (found, now + Self.memory)
@@ -59,10 +83,14 @@ package final class MemberCache: Sendable {
         return found
     }
 
-    package func forgetAll() { members.withLock { $0.removeAll() } }
+    package func forgetAll() {
+        members.withLock { $0.removeAll() }
+        told.withLock { $0.removeAll() }
+    }
 
     /// Drops the entry of a conversation that may have changed.
     package func forget(_ conversation: String) {
         members.withLock { $0[ExactText(conversation)] = nil }
+        told.withLock { $0[ExactText(conversation)] = nil }
     }
 }
