@@ -361,10 +361,9 @@ package struct HTTPExchange: Sendable {
     /// For content that is refused, or files, in a conversation that the request names, the policy and the latch of that
     /// conversation count too: nobody writes in a protected one what cannot be sealed.
     private func policy(of account: AccountID, for request: Request) -> Policy {
-        let own = policies.policy(of: account)
-        guard let match = request.match, [.media, .upload, .refused].contains(match.route.label),
-            !match.conversation.isEmpty
-        else { return own }
+        guard let match = request.match, match.route.label.isUnprotected, !match.conversation.isEmpty else {
+            return policies.policy(of: account)
+        }
         return Judgement(policies, environment.latches)
             .command(by: account, shownIn: [.room(match.conversation)])
     }
@@ -415,6 +414,16 @@ package struct HTTPExchange: Sendable {
         }
         if conversation.isEmpty { return pass(request.request, credential: request.client.credential, &actions) }
         return forward(request.request, request.client.credential, &actions)
+    }
+}
+
+extension Mapping.Label {
+    /// Whether requests carry content that is not sealed as a text.
+    fileprivate var isUnprotected: Bool {
+        switch self {
+        case .media, .upload, .refused: true
+        case .content, .history, .sync, .search, .control, .download, .passthrough: false
+        }
     }
 }
 
