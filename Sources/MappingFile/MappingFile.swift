@@ -5,6 +5,7 @@
 //     members: {ask: GET TARGET, accounts: [names of] PATH,
 //               page: QUERY | {query: QUERY, first: NUMBER, next: PATH, last: PATH}}
 //     messages_by_id: {ask: GET TARGET, conversation: PATH}
+//     conversations_by_id: {ask: GET TARGET, id: PATH}
 //     content: {text: PATH, also: [PATH, ...], keep: [NAME, ...], mark: [NAME, ...], flag: PATH, envelope: PATH,
 //               fallback: WORDS | {PATH: WORDS, ...}, mentions: {object: PATH, accounts: NAME, begin: TEXT,
 //               everyone: {NAME: WORD}, also_in: [PATH, ...], unless: PATH}, armour: text | html | detect,
@@ -98,8 +99,8 @@ struct MappingReader {
 
     /// The top-level keys, in the order of the examples.
     static let keys = [
-        "name", "account", "members", "messages_by_id", "content", "messages", "routes", "frames", "refusal", "merged",
-        "withheld", "cors",
+        "name", "account", "members", "messages_by_id", "conversations_by_id", "content", "messages", "routes",
+        "frames", "refusal", "merged", "withheld", "cors",
     ]
 
     mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
@@ -124,6 +125,7 @@ struct MappingReader {
         }
         mapping.withheld = keys["withheld"].flatMap { withheld($0) }
         mapping.messagesByID = keys["messages_by_id"].flatMap { messagesByID($0) }
+        mapping.conversationsByID = keys["conversations_by_id"].flatMap { conversationsByID($0) }
         mapping.crossOrigin = keys["cors"].flatMap { crossOrigin($0) }
         return mapping
     }

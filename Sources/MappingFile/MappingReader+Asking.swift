@@ -159,6 +159,21 @@ extension MappingReader {
         return MessageSource(target: target, conversation: conversation)
     }
 
+    static let conversationKeys = ["ask", "id"]
+
+    mutating func conversationsByID(_ tree: ConfigurationTree) -> ConversationSource? {
+        guard let keys = map(tree, "`conversations_by_id`", Self.conversationKeys, needs: Self.conversationKeys) else {
+            return nil
+        }
+        let example = "GET /conversations/{conversation}"
+        let target = keys["ask"].flatMap {
+            self.target($0, "conversations_by_id.ask", naming: "conversation", "conversation", example)
+        }
+        let id = keys["id"].flatMap { single($0, "conversations_by_id.id") }
+        guard let target, let id else { return nil }
+        return ConversationSource(target: target, id: id)
+    }
+
     static let refusalKeys = ["status", "content_type", "body", "frame", "reply_to", "headers", "codes"]
 
     mutating func refusal(_ tree: ConfigurationTree) -> RefusalForm? {

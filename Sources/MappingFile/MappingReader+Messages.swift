@@ -247,7 +247,7 @@ extension MappingReader {
 
     static let shapeKeys = [
         "like", "containers", "messages", "within", "when", "unless", "conversation", "content", "sender", "recipients",
-        "remote_id", "local_id", "edits", "history", "parse", "body", "text_optional", "kind",
+        "remote_id", "local_id", "edits", "confirm", "history", "parse", "body", "text_optional", "kind",
     ]
 
     private static let conditionExample = "a condition, for example `type == \"text\"`, or a list of them"
@@ -322,6 +322,7 @@ extension MappingReader {
         let edited = keys["edits"].flatMap { single($0, place + ".edits") }
         let parsed = keys["parse"].map { self.parsed($0, place) } ?? []
         let bodies = keys["body"].map { self.bodies($0, place) } ?? [.json]
+        let isConfirmed = keys["confirm"].map { flag($0, place + ".confirm") } ?? false
         let isHistory = keys["history"].map { flag($0, place + ".history") } ?? false
         let isOptional = keys["text_optional"].map { flag($0, place + ".text_optional") } ?? false
         let kind = keys["kind"].flatMap { kinds($0, "`\(place)`").first }
@@ -348,7 +349,7 @@ extension MappingReader {
                     fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
                     localID: local, content: object, kept: kept)
                 (shape.isHistory, shape.textIsOptional, shape.kind) = (isHistory, isOptional, kind)
-                (shape.exceptions, shape.edited) = (exceptions, edited)
+                (shape.exceptions, shape.edited, shape.isConfirmed) = (exceptions, edited, isConfirmed)
                 (shape.alternative, shape.links) = (content.alternative, content.links)
                 (shape.made, shape.joined) = (content.made, content.joined)
                 (shape.parsed, shape.bodies, shape.armour) = (parsed, bodies, content.armour)

@@ -411,6 +411,8 @@ final class JSONBackend {
     var hidesMembers = false
     /// Whether it tells a repeated message by its sender's id.
     var knowsIDs = true
+    /// Other names of rooms.
+    var names: [String: String] = [:]
     /// The room that it names for every message; nil if it tells the truth.
     var place: String?
     private var known: [String: String] = [:]
@@ -468,6 +470,16 @@ final class JSONBackend {
             else { return answer(404, #"{"error":"no such message"}"#) }
             if head.method == "PATCH" { messages[room]?[index].body = String(buffer: body) }
             return answer(200, #"{"message":{"room":"\#(place ?? room)"}}"#)
+        case ("GET", "rooms", 2):
+            let room = names[parts[1]] ?? parts[1]
+            return rooms[room] == nil
+                ? answer(404, #"{"error":"no such room"}"#) : answer(200, #"{"room":{"id":"\#(room)"}}"#)
+        case ("POST", "posts", 1):
+            let named = JSONWorld.Answer(status: 0, text: String(buffer: body))["room"] ?? ""
+            let id = "m\(messages.values.reduce(0) { $0 + $1.count } + 1)"
+            messages[names[named] ?? named, default: []].append(
+                Message(id: id, sender: name, body: String(buffer: body)))
+            return answer(200, #"{"message_id":"\#(id)"}"#)
         case ("POST", "edits", 1):
             let id = JSONWorld.Answer(status: 0, text: String(buffer: body))["message"]
             for room in messages.keys {

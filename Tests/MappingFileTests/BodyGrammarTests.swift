@@ -14,9 +14,10 @@ import Testing
         messages_by_id:
           ask: GET /messages/{message_id}
           conversation: message.room
+        conversations_by_id: {ask: "GET /c/{conversation}/info", id: room.id}
         content: {text: text, armour: text, limit: {characters: 2000}}
         messages:
-          form: {body: [form, json], parse: [data, data.post], conversation: to}
+          form: {body: [form, json], confirm: true, parse: [data, data.post], conversation: to}
           edit: {body: form, conversation: of message_id}
           page: {messages: "list[*]", armour: html, limit: {bytes: 3000}}
           plain: {messages: "list[*]", flag: encrypted}
@@ -40,6 +41,10 @@ import Testing
         let stored = try #require(mapping.routes[0].remoteIDSource?.stored)
         #expect(RemoteIDSource(stored) == mapping.routes[0].remoteIDSource)
         #expect(String(decoding: stored, as: UTF8.self) == "data.id\ndata\ndata.post")
+        #expect(form.isConfirmed && mapping.routes[1].request?.isConfirmed == false)
+        #expect(
+            mapping.conversationsByID
+                == ConversationSource(target: "/c/{conversation}/info", id: try JSONPath("room.id")))
         #expect(mapping.routes[1].request?.conversation == .ofMessage("message_id"))
         #expect(mapping.routes[1].request?.bodies == [.form])
         #expect(
@@ -73,6 +78,8 @@ import Testing
         ("conversation: of message_id", "conversation: of post", "has no {post}, where the post is looked for"),
         ("/messages/{message_id}\n  conv", "/messages\n  conv", "must name the message once, as {message_id}"),
         ("conversation: message.room", "conversation: rooms[*]", "can lead to several values"),
+        ("/c/{conversation}/info", "/info", "must name the conversation once, as {conversation}"),
+        ("confirm: true", "confirm: perhaps", "expected true or false"),
         ("remote_id: data.id}", "references: [reply_to]}", "the queue exchanges ids in plain JSON only"),
         ("list: fields, ", "", "has no `list`"),
         ("query: filter, ", "", "or in the body of a `passthrough`"),

@@ -221,6 +221,11 @@ import Testing
         #expect(try faults("").isEmpty && faults(#","channel":"""#).isEmpty && faults(#","channel":null"#).isEmpty)
         #expect(try faults(##","channel":"#general""##) == [.noMessage])
         #expect(try faults(#","channel":["@bo"]"#) == [.noMessage])
+        // `roomId` may be the name of a room or of a person, which has another id.
+        let head = RequestHead("POST", "/api/v1/chat.postMessage")
+        #expect(mapping.route(for: head)?.route.request?.isConfirmed == true)
+        let source = try #require(mapping.conversationsByID)
+        #expect(source.target == "/api/v1/rooms.info?roomId={conversation}" && source.id.text == "room._id")
     }
 
     /// The server goes by the message alone, and the gateway judges the room.

@@ -149,6 +149,7 @@ package struct Lookup: Sendable, Equatable {
         /// The account of a login inside a WebSocket.
         case login
         case message
+        case conversation
     }
 
     package var id: ID

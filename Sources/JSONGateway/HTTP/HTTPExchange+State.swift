@@ -20,8 +20,8 @@ extension HTTPExchange {
         /// A call for a relay waits until the other device is there, or until its time is over.
         case waitingForRelay(RelayCall, RequestHead)
         /// The backend is asked for the conversation of the message that the request names, in its target or as the one
-        /// that it edits; nil if its body has not been read.
-        case findingConversation(WriteRequest, Edit?)
+        /// that it edits, or for the conversation that it names itself. Nil if its body has not been read.
+        case findingConversation(WriteRequest, Placed?)
         case collecting(WriteRequest)
         /// The queue is asked for an earlier write with this key.
         case findingWrite(Write, WriteKey)
@@ -147,8 +147,8 @@ extension HTTPExchange {
         var plaintext: [UInt8]?
     }
 
-    /// A message that changes an earlier one. The key is nil if the queue was not asked for it.
-    struct Edit: Sendable {
+    /// A message that was read, and whose conversation is checked. The key is nil if the queue was not asked for it.
+    struct Placed: Sendable {
         let message: Message
         let key: WriteKey?
     }

@@ -44,42 +44,73 @@ extension HTTPExchange {
     /// Takes the backend's answer.
     ///
     /// - Parameters:
-    ///   - edit: the message if its body has been read; nil if the target names the earlier message.
+    ///   - placed: the message if its body has been read; nil if the target names the earlier message.
     ///   - conversation: nil if the backend does not know the earlier message.
     func conversationFound(
-        _ request: WriteRequest, _ edit: Edit?, _ conversation: String?, _ now: Timestamp,
+        _ request: WriteRequest, _ placed: Placed?, _ conversation: String?, _ now: Timestamp,
         _ actions: inout [ExchangeAction]
     ) -> State {
-        if let edit {
+        if let placed {
             guard let conversation else { return refuse(.unreadable(.unknownMessage), to: request.head, &actions) }
-            guard ExactText(conversation) == ExactText(edit.message.outgoing.conversation) else {
+            guard ExactText(conversation) == ExactText(placed.message.outgoing.conversation) else {
                 return refuse(.unreadable(.otherConversation), to: request.head, &actions)
             }
-            return askMembers(request, .message(edit.message), edit.key, now, &actions)
+            return confirm(request, placed, now, &actions)
         }
         var request = request
         request.match.target.conversationOfMessage = conversation
         request.isPlacedByBackend = true
-        return placed(request, now, &actions)
+        return self.placed(request, now, &actions)
     }
 
     /// Asks for the members when the message that an edit changes is known to be in the conversation that the edit names.
     ///
     /// The conversation decides about the text, and the backend may go by the earlier message alone.
     private func checkConversation(
-        _ request: WriteRequest, _ edit: Edit, _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ request: WriteRequest, _ placed: Placed, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) -> State {
-        let outgoing = edit.message.outgoing
+        let outgoing = placed.message.outgoing
         switch environment.place(ofEdited: outgoing.found, by: request.account) {
-        case .here: return askMembers(request, .message(edit.message), edit.key, now, &actions)
+        case .here: return confirm(request, placed, now, &actions)
         case .elsewhere: return refuse(.unreadable(.otherConversation), to: request.head, &actions)
         case .unknown(let id):
             guard let source = mapping.messagesByID else {
                 return refuse(.unreadable(.unknownMessage), to: request.head, &actions)
             }
             actions.append(.look(source.question(about: id, by: request.client.credential)))
-            return .findingConversation(request, edit)
+            return .findingConversation(request, placed)
         }
+    }
+
+    /// Asks for the members when the backend has confirmed that the name of the conversation is its id.
+    ///
+    /// By another name the conversation would have neither its policy nor its latch.
+    private func confirm(
+        _ request: WriteRequest, _ placed: Placed, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        guard environment.isUnconfirmed(placed.message.outgoing.found) else {
+            return askMembers(request, .message(placed.message), placed.key, now, &actions)
+        }
+        guard let source = mapping.conversationsByID else {
+            return refuse(.unreadable(.unknownConversation), to: request.head, &actions)
+        }
+        let conversation = placed.message.outgoing.conversation
+        actions.append(.look(source.question(about: conversation, by: request.client.credential)))
+        return .findingConversation(request, placed)
+    }
+
+    /// Takes the backend's answer.
+    ///
+    /// - Parameter id: nil if the backend knows no such conversation.
+    func confirmed(
+        _ request: WriteRequest, _ placed: Placed, _ id: String?, _ now: Timestamp, _ actions: inout [ExchangeAction]
+    ) -> State {
+        let conversation = placed.message.outgoing.conversation
+        guard let id, ExactText(id) == ExactText(conversation) else {
+            return refuse(.unreadable(.unknownConversation), to: request.head, &actions)
+        }
+        environment.confirmed.add(conversation)
+        return askMembers(request, .message(placed.message), placed.key, now, &actions)
     }
 
     /// Goes on when the conversation is found, or cannot be.
@@ -194,7 +225,7 @@ extension HTTPExchange {
         switch write.body {
         case .control(let body): enqueue(write.request, body, nil, key, nil, now, &actions)
         case .message(let message):
-            checkConversation(write.request, Edit(message: message, key: key), now, &actions)
+            checkConversation(write.request, Placed(message: message, key: key), now, &actions)
         }
     }
 

@@ -96,10 +96,14 @@ package struct HTTPExchange: Sendable {
         case (.waitingForRelay(let call, _), .relayMet): begin(call, &actions)
         case (.waitingForRelay(_, let head), .relayRefused(let fault)): answer(head, ControlAnswer(fault), &actions)
         case (.waitingForRelay(_, let head), .woken): answer(head, ControlAnswer(.notMet), &actions)
-        case (.findingConversation(let request, let edit), .found(.message, let head, let body)):
-            conversationFound(request, edit, mapping.messagesByID?.conversation(in: head, body), now, &actions)
-        case (.findingConversation(let request, let edit), .notFound(.message)):
-            conversationFound(request, edit, nil, now, &actions)
+        case (.findingConversation(let request, let placed), .found(.message, let head, let body)):
+            conversationFound(request, placed, mapping.messagesByID?.conversation(in: head, body), now, &actions)
+        case (.findingConversation(let request, let placed), .notFound(.message)):
+            conversationFound(request, placed, nil, now, &actions)
+        case (.findingConversation(let request, let placed?), .found(.conversation, let head, let body)):
+            confirmed(request, placed, mapping.conversationsByID?.id(in: head, body), now, &actions)
+        case (.findingConversation(let request, let placed?), .notFound(.conversation)):
+            confirmed(request, placed, nil, now, &actions)
         case (.collecting(let request), .requestBody(let body)): collected(request, body, now, &actions)
         case (.collecting(let request), .requestTooLong): cannotRead(request, .tooLong, now, &actions)
         case (.collecting(let request), .noRoom): refuse(.noRoom, to: request.head, &actions)

@@ -159,6 +159,7 @@ package struct WebSocketMachine: Sendable {
         case .found(.message, let head, let body):
             conversationFound(environment.mapping.messagesByID?.conversation(in: head, body), now, &actions)
         case .notFound(.message): conversationFound(nil, now, &actions)
+        case .found(.conversation, _, _), .notFound(.conversation): unexpected("conversation", &actions)
         case .vault(.sealed(let ticket, let written)): sealed(ticket, written.bytes, &actions)
         case .vault(.sealFailed(let ticket, let failure)):
             refuse(ticket, ExchangeRefusal(failure, of: sending[ticket]?.outgoing), &actions)
@@ -306,7 +307,8 @@ package struct WebSocketMachine: Sendable {
         let envelope = environment.envelope(in: outgoing.found, of: account)
         let isOwnEnvelope = if case .own = envelope { true } else { false }
         let place = environment.place(ofEdited: outgoing.found, by: account)
-        let verdict = isOwnEnvelope || place != .here ? nil : known.map { self.verdict(on: room, $0) }
+        let isPlaced = place == .here && !environment.isUnconfirmed(outgoing.found)
+        let verdict = isOwnEnvelope || !isPlaced ? nil : known.map { self.verdict(on: room, $0) }
         // Where nothing is protected, a message waits for nothing, unless its members have to be asked for.
         if verdict == .plaintext {
             environment.tally.add(.sentPlaintext)
@@ -325,6 +327,7 @@ package struct WebSocketMachine: Sendable {
             outgoing: outgoing, room: room, isOwnEnvelope: isOwnEnvelope,
             acknowledgement: reference == nil ? nil : frame.acknowledgement)
         switch place {
+        case .here where !isPlaced: return refuse(ticket, .unreadable(.unknownConversation), &actions)
         case .here:
             if let known { return judge(ticket, known, decided: verdict, &actions) }
             guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, &actions) }

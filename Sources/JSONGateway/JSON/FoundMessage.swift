@@ -135,6 +135,8 @@ package enum MessageFault: Error, Equatable, Sendable {
     case unknownMessage
     /// The message that the request edits is in another conversation than the request names.
     case otherConversation
+    /// The backend does not confirm that the conversation has this id.
+    case unknownConversation
     /// The message's conversation is missing.
     case noConversation(at: Int)
     /// The value at the path has the wrong kind, for instance a number instead of a text.
@@ -177,6 +179,7 @@ extension MessageFault: CustomStringConvertible {
         case .noText(let at): "the message at byte \(at) has no text"
         case .unknownMessage: "the conversation of the message to which it refers is not known"
         case .otherConversation: "the message that it edits is in another conversation than it names"
+        case .unknownConversation: "the chat server knows no conversation with this id; name it by its id"
         case .noConversation(let at): "the message at byte \(at) names no conversation"
         case .wrongKind(let path, let found, let at): "\(path) finds \(found.words) at byte \(at)"
         case .notAForm(let at): "the form cannot be read at byte \(at), or programs could read it in different ways"

@@ -37,6 +37,7 @@ package final class JSONEnvironment: Sendable {
     package let accounts = KnownAccounts()
     package let conversations = MemberCache()
     package let messages = MessageConversations()
+    package let confirmed = ConfirmedConversations()
     package let observations = SharedObservations()
     /// The tables that exchanges share with the queue of writes.
     package let writes: WriteTables
@@ -76,6 +77,7 @@ package final class JSONEnvironment: Sendable {
         replacements.wrappingAdd(1, ordering: .acquiringAndReleasing)
         conversations.forgetAll()
         messages.forgetAll()
+        confirmed.forgetAll()
     }
 
     /// Whether an account is behind this gateway, and its policy takes part.
@@ -195,10 +197,27 @@ extension MessageSource {
 
     /// Reads the conversation from the backend's answer; nil if the answer is an error or names none.
     package func conversation(in answer: ResponseHead, _ body: ByteBuffer) -> String? {
+        conversation.identifier(in: answer, body)
+    }
+}
+
+extension ConversationSource {
+    /// The lookup of a conversation, with a client's credential.
+    package func question(about conversation: String, by credential: Credential) -> Lookup {
+        Lookup(.conversation, credential.question(Mapping.target(target, "conversation", conversation)))
+    }
+
+    /// Reads the id from the backend's answer; nil if the answer is an error or names none.
+    package func id(in answer: ResponseHead, _ body: ByteBuffer) -> String? { id.identifier(in: answer, body) }
+}
+
+extension JSONPath {
+    /// Reads an id from the backend's answer; nil if the answer is an error or has none.
+    fileprivate func identifier(in answer: ResponseHead, _ body: ByteBuffer) -> String? {
         guard (200..<300).contains(answer.status), let document = try? JSONDocument(body),
-            let place = try? document.one(conversation)
+            let place = try? document.one(self)
         else { return nil }
-        return try? document.identifier(place, conversation.text)
+        return try? document.identifier(place, text)
     }
 }
 

@@ -64,7 +64,9 @@ package struct RouteMatch: Sendable {
 
     /// Whether the head alone identifies the recipients of a text.
     var namesRecipients: Bool {
-        guard let shape = route.request, shape.recipients == nil, shape.edited == nil else { return false }
+        guard let shape = route.request, shape.recipients == nil, shape.edited == nil,
+            !shape.isConfirmed
+        else { return false }
         return target[shape.conversation] != nil
     }
 }

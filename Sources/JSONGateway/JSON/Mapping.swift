@@ -15,6 +15,8 @@ package struct Mapping: Sendable, Equatable {
     package var members: MembersSource?
     /// The lookup of a message's conversation; nil if the backend has none.
     package var messagesByID: MessageSource?
+    /// The lookup of a conversation by its id, which confirms that a request names none in another way.
+    package var conversationsByID: ConversationSource?
     /// The routes. The first that matches is used.
     package var routes: [Mapping.Route] { didSet { index = RouteIndex(routes) } }
     private(set) var index: RouteIndex
@@ -115,6 +117,16 @@ package struct MessageSource: Sendable, Equatable {
     package init(target: String, conversation: JSONPath) {
         (self.target, self.conversation) = (target, conversation)
     }
+}
+
+/// The lookup of a conversation by its id.
+package struct ConversationSource: Sendable, Equatable {
+    /// The target of a GET, with `{conversation}` in it.
+    package var target: String
+    /// The path of the id in the answer.
+    package var id: JSONPath
+
+    package init(target: String, id: JSONPath) { (self.target, self.id) = (target, id) }
 }
 
 extension Mapping {
@@ -461,6 +473,9 @@ package struct MessageShape: Sendable, Equatable {
         ///
         /// The backend may go by this id alone, so that message must be in the conversation that the request names.
         package var edited: JSONPath?
+        /// Whether a request may name its conversation in another way than by its id, so that the backend has to confirm
+        /// that it has not.
+        package var isConfirmed = false
         /// Whether the messages may be older than their conversation's protection, even in a ``Mapping/Label/sync`` answer.
         package var isHistory = false
     }
