@@ -256,6 +256,28 @@ import Testing
         #expect(route.localID == nil)
     }
 
+    /// Clients pin, star and mark a message with all that is in it, and the server reads its id.
+    @Test(arguments: ["pinMessage", "unpinMessage", "starMessage", "unreadMessages", "loadSurroundingMessages"])
+    func aPinnedMessageOfRocketChatIsSealed(_ method: String) throws {
+        let mapping = try shipped("rocketchat")
+        let message = #"{"_id":"m1","rid":"r1","msg":"canary","md":[{"value":"canary"}],"u":{"_id":"ada"}}"#
+        for message in [message, #"{"_id":"m1","rid":"r1"}"#] {
+            let call = #"{"msg":"method","id":"5","method":"\#(method)","params":[\#(message)]}"#
+            let frame = try JSONDocument(ByteBuffer(string: call))
+            let route = try #require(mapping.frame(for: frame, .fromClient))
+            let reading = MessageReading(frame, route.shapes, isRequest: true)
+            #expect(route.label == .content && reading.faults.isEmpty && reading.messages.map(\.edited) == ["m1"])
+            let (sealed, _) = try Self.sealed(call, reading)
+            #expect(!sealed.contains("canary") && sealed.contains(#""_id":"m1","rid":"r1""#))
+            let head = RequestHead("POST", "/api/v1/method.call/\(method)")
+            let shape = try #require(mapping.route(for: head)?.route.request)
+            let text = #"{"message":"\#(call.replacing("\"", with: "\\\""))"}"#
+            let whole = try JSONDocument(ByteBuffer(string: text)).parsing(for: [shape])
+            let found = MessageReading(whole, [shape], isRequest: true)
+            #expect(found.faults.isEmpty && found.messages.map(\.edited) == ["m1"])
+        }
+    }
+
     // MARK: The generic chat
 
     @Test func aGenericMessageIsSealed() throws {
