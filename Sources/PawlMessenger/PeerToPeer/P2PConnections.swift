@@ -29,7 +29,9 @@ public struct P2PRequest: Sendable, Hashable {
 
 /// What the app is told of direct connections. All methods have defaults.
 ///
-/// The calls for one connection come one after the other and in their order.
+/// The calls for one connection come one after the other and in their order. Those for an open connection over TCP come on
+/// the event loop of its socket: code that takes long there, and runs neither on the main actor nor on an executor of the
+/// app's own, keeps other sockets waiting, so it belongs into a task of its own.
 public protocol P2PEventHandler: Sendable {
     /// Whether another device may connect directly. Only devices with known and unchanged keys ask.
     ///
@@ -415,7 +417,7 @@ final class P2PConnections: Sendable {
             client.close(.closed)
             return
         }
-        Task { [self] in await follow(client, attempt) }
+        Task(executorPreference: transport.executor) { [self] in await follow(client, attempt) }
         client.start()
     }
 

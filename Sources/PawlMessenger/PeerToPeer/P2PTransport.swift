@@ -67,9 +67,16 @@ public protocol P2PTransportClient: AnyObject, Sendable {
     ///
     /// - Returns: false if the packet was not taken; ``sendMessage(_:)`` is called with it then.
     func sendAtOnce(_ message: [UInt8]) -> Bool
+    /// Where the messenger calls the app's ``P2PEventHandler`` for this connection. Optional: nil by default, for Swift's own
+    /// threads.
+    ///
+    /// With that of the thread on which the delegate is called, a message reaches the app without a change of thread.
+    var executor: (any TaskExecutor)? { get }
 }
 
 extension P2PTransportClient {
+    /// nil.
+    public var executor: (any TaskExecutor)? { nil }
     /// False.
     public func sendAtOnce(_ message: [UInt8]) -> Bool { false }
 }
