@@ -99,15 +99,16 @@ public struct GatewayRelayP2PTransportClientFactory: P2PTransportClientFactory {
     private func join(
         _ session: [UInt8], _ handle: P2PTransportFactoryHandle, isRefused: Bool, _ waits: () async throws -> Void
     ) async throws(RelayRefusal) -> IPv6TCPP2PTransportClient {
-        let client = IPv6TCPP2PTransportClient(state: handle.state)
+        let loop = group.next()
+        let client = IPv6TCPP2PTransportClient(state: handle.state, on: loop)
         do {
             let login = try await credential(isRefused)
             let (request, place) = try request(session, handle.state, login)
-            let promise = group.next().makePromise(of: Void.self)
+            let promise = loop.makePromise(of: Void.self)
             let channel: any Channel
             do {
                 let upgrade = RelayUpgrade(request: request, client: client, promise: promise)
-                channel = try await place.connect(on: group, within: TCPLimits.connectTime) { channel in
+                channel = try await place.connect(on: loop, within: TCPLimits.connectTime) { channel in
                     try channel.pipeline.syncOperations.addHandler(RelayUpgradeHandler(upgrade))
                 }
             } catch {

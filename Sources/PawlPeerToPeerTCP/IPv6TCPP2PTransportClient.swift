@@ -13,16 +13,24 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
         /// Sockets that listen for the other side, and those that have not shown the token.
         var sockets: [any Channel] = []
         var waiting = 0
-        /// Bytes that were sent at once, and that the socket's thread has not written.
+        /// Writes to the socket on the caller's thread; nil if every packet has to go through the channel.
+        var writer: SocketWriter?
+        /// Bytes that the channel has to write. While there are some, all others follow them.
         var unwritten = 0
         var inbox = P2PInbox()
     }
 
     /// From the handle of the factory.
     public let state: P2PFrameworkState
+    /// The event loop of the socket: what a packet brings about changes no thread.
+    public var executor: (any TaskExecutor)? { loopExecutor }
+    private let loopExecutor: LoopExecutor
     private let inner = Mutex(State())
 
-    init(state: P2PFrameworkState) { self.state = state }
+    /// - Parameter loop: of the sockets.
+    init(state: P2PFrameworkState, on loop: any EventLoop) {
+        (self.state, loopExecutor) = (state, LoopExecutor(loop))
+    }
 
     deinit {
         let (channel, sockets) = inner.withLock { ($0.channel, $0.sockets) }
@@ -72,10 +80,12 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
     }
 
     /// Takes the socket of the other side, and closes all others; false if there is one, or if it is too late.
-    func use(_ socket: any Channel) -> Bool {
+    ///
+    /// - Parameter writer: of the socket, if the channel has nothing to write before packets.
+    func use(_ socket: any Channel, writer: SocketWriter? = nil) -> Bool {
         let others: [any Channel]? = inner.withLock { state in
             guard state.connected == .connecting else { return nil }
-            (state.connected, state.channel) = (.connected, socket)
+            (state.connected, state.channel, state.writer) = (.connected, socket, writer)
             state.inbox.append(.opened)
             defer { state.sockets = [] }
             return state.sockets.filter { $0 !== socket }
@@ -84,6 +94,14 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
         for other in others { other.close(promise: nil) }
         deliver()
         return true
+    }
+
+    /// Packets need not go through the channel any more: it has written what comes before them.
+    func write(by writer: SocketWriter?) {
+        inner.withLock { state in
+            guard state.connected != .disconnected else { return }
+            state.writer = writer
+        }
     }
 
     // MARK: Packets
@@ -106,7 +124,7 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
             guard state.connected != .disconnected else { return [] }
             state.connected = .disconnected
             state.inbox.append(.closed)
-            defer { (state.sockets, state.channel) = ([], nil) }
+            defer { (state.sockets, state.channel, state.writer) = ([], nil, nil) }
             return state.sockets
         }
         for socket in sockets { socket.close(promise: nil) }
@@ -115,40 +133,46 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
 
     /// Sends a packet; waits if the other side does not read.
     public func sendMessage(_ message: [UInt8]) async throws {
-        let channel = inner.withLock { $0.connected == .connected ? $0.channel : nil }
-        guard let channel, (1...P2PSettings.packetLimit).contains(message.count) else {
-            throw P2PError.transport("The packet cannot be sent.")
+        if sendAtOnce(message) { return }
+        let written: EventLoopFuture<Void>? = inner.withLock { state in
+            guard state.connected == .connected, let channel = state.channel,
+                (1...P2PSettings.packetLimit).contains(message.count)
+            else { return nil }
+            return write((PacketReader.head(of: message) + message)[...], channel, &state)
         }
-        let buffer = Self.buffer(of: message, channel)
-        guard channel.isWritable else { return try await channel.writeAndFlush(buffer) }
-        channel.writeAndFlush(buffer, promise: nil)
+        guard let written else { throw P2PError.transport("The packet cannot be sent.") }
+        try await written.get()
     }
 
-    private static func buffer(of message: [UInt8], _ channel: any Channel) -> ByteBuffer {
-        var buffer = channel.allocator.buffer(capacity: PacketReader.headSize + message.count)
-        buffer.writeBytes(PacketReader.head(of: message))
-        buffer.writeBytes(message)
-        return buffer
-    }
-
-    /// Hands a packet to the socket's thread, unless much waits there or the other side does not read.
+    /// Writes a packet to the socket, or hands it to the channel, unless much waits there or the other side does not read.
     public func sendAtOnce(_ message: [UInt8]) -> Bool {
         guard (1...P2PSettings.packetLimit).contains(message.count) else { return false }
-        let channel = inner.withLock { state -> (any Channel)? in
-            guard state.connected == .connected, let channel = state.channel, channel.isWritable,
-                state.unwritten + message.count <= TCPLimits.unwritten
-            else { return nil }
-            state.unwritten += message.count
-            return channel
+        let packet = PacketReader.head(of: message) + message
+        // Under the lock: packets of several threads go one after the other, and the writer is not closed meanwhile.
+        return inner.withLock { state in
+            guard state.connected == .connected, let channel = state.channel else { return false }
+            let taken = state.unwritten == 0 ? state.writer?.write(packet) ?? 0 : 0
+            guard taken < packet.count else { return true }
+            // A packet that was begun has to be finished.
+            guard taken > 0 || channel.isWritable && state.unwritten + packet.count <= TCPLimits.unwritten else {
+                return false
+            }
+            _ = write(packet[taken...], channel, &state)
+            return true
         }
-        guard let channel else { return false }
-        let buffer = Self.buffer(of: message, channel)
-        // Never within this call: what fails is reported to the delegate.
-        channel.eventLoop.execute { [self] in
-            channel.writeAndFlush(buffer, promise: nil)
-            inner.withLock { $0.unwritten -= message.count }
+    }
+
+    /// Hands bytes to the channel. It is not called within this call: what fails is reported to the delegate.
+    private func write(
+        _ bytes: ArraySlice<UInt8>, _ channel: any Channel, _ state: inout State
+    ) -> EventLoopFuture<Void> {
+        state.unwritten += bytes.count
+        let written = channel.eventLoop.makePromise(of: Void.self)
+        channel.eventLoop.execute { [self, buffer = ByteBuffer(bytes: bytes)] in
+            written.futureResult.whenComplete { _ in self.inner.withLock { $0.unwritten -= buffer.readableBytes } }
+            channel.writeAndFlush(buffer, promise: written)
         }
-        return true
+        return written.futureResult
     }
 
     /// Closes the connection after the packets before: with the other side, or after three seconds.
@@ -161,9 +185,11 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
             if last == .connecting { ended() }
             return
         }
-        // With unread bytes, a closed socket would take back what it has sent.
-        channel.writeAndFlush(ByteBuffer()).whenComplete { _ in channel.close(mode: .output, promise: nil) }
-        channel.eventLoop.scheduleTask(in: TCPLimits.closingTime) { channel.close(promise: nil) }
+        channel.eventLoop.execute {
+            // With unread bytes, a closed socket would take back what it has sent.
+            channel.writeAndFlush(ByteBuffer()).whenComplete { _ in channel.close(mode: .output, promise: nil) }
+            channel.eventLoop.scheduleTask(in: TCPLimits.closingTime) { channel.close(promise: nil) }
+        }
     }
 
     /// Delivers what waits, one item after the other, if there is a delegate.
@@ -211,7 +237,9 @@ final class TCPPacketHandler: ChannelInboundHandler {
 
     private func take(_ packet: [UInt8], _ context: ChannelHandlerContext) -> Bool {
         guard let expected = token else { return client.received(packet) }
-        guard Self.areEqual(packet, expected), client.use(context.channel) else { return false }
+        guard Self.areEqual(packet, expected),
+            client.use(context.channel, writer: SocketWriter(context.channel))
+        else { return false }
         token = nil
         reader.limit = P2PSettings.packetLimit
         deadline?.cancel()

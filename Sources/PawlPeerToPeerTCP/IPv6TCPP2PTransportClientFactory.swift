@@ -60,11 +60,12 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
     ///
     /// - Throws: ``P2PError/transport(_:)`` if there is no address to listen on.
     public func createConnection(handle: P2PTransportFactoryHandle) async throws -> (any P2PTransportClient)? {
-        let client = IPv6TCPP2PTransportClient(state: handle.state)
+        let loop = group.next()
+        let client = IPv6TCPP2PTransportClient(state: handle.state, on: loop)
         let token = (0..<TCPLimits.tokenSize).map { _ in UInt8.random(in: .min ... .max) }
         var places: [Offer.Place] = []
         for host in ownAddresses().prefix(TCPLimits.addresses) {
-            guard let port = try? await listen(on: host, client, token) else { continue }
+            guard let port = try? await listen(on: host, loop, client, token) else { continue }
             places.append(Offer.Place(host: host, port: port))
         }
         do {
@@ -78,8 +79,10 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
         return client
     }
 
-    private func listen(on host: String, _ client: IPv6TCPP2PTransportClient, _ token: [UInt8]) async throws -> Int {
-        let socket = try await ServerBootstrap(group: group)
+    private func listen(
+        on host: String, _ loop: any EventLoop, _ client: IPv6TCPP2PTransportClient, _ token: [UInt8]
+    ) async throws -> Int {
+        let socket = try await ServerBootstrap(group: loop)
             .serverChannelOption(.backlog, value: Int32(TCPLimits.waitingSockets))
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { [weak client, tokenTime] channel in
@@ -121,11 +124,12 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
             throw P2PError.transport("The offer has no token.")
         }
         let places = offer.places.prefix(TCPLimits.addresses).filter { isAllowed($0) }
-        let client = IPv6TCPP2PTransportClient(state: handle.state)
+        let loop = group.next()
+        let client = IPv6TCPP2PTransportClient(state: handle.state, on: loop)
         let (results, sink) = AsyncStream.makeStream(of: Bool.self)
         // No group: it would wait for addresses that do not answer.
         for place in places {
-            Task { sink.yield((try? await connect(to: place, client, token)) ?? false) }
+            Task { sink.yield((try? await connect(to: place, loop, client, token)) ?? false) }
         }
         var left = places.count
         if left > 0 {
@@ -142,9 +146,9 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
 
     /// - Returns: whether the client uses the new socket.
     private func connect(
-        to place: Offer.Place, _ client: IPv6TCPP2PTransportClient, _ token: [UInt8]
+        to place: Offer.Place, _ loop: any EventLoop, _ client: IPv6TCPP2PTransportClient, _ token: [UInt8]
     ) async throws -> Bool {
-        let socket = try await ClientBootstrap(group: group)
+        let socket = try await ClientBootstrap(group: loop)
             .connectTimeout(TCPLimits.connectTime)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelOption(.autoRead, value: false)
@@ -162,7 +166,10 @@ public struct IPv6TCPP2PTransportClientFactory: P2PTransportClientFactory {
             return false
         }
         try socket.pipeline.syncOperations.addHandler(TCPPacketHandler(client, token: nil))
-        socket.writeAndFlush(ByteBuffer(bytes: PacketReader.head(of: token) + token), promise: nil)
+        let writer = SocketWriter(socket)
+        socket.writeAndFlush(ByteBuffer(bytes: PacketReader.head(of: token) + token)).whenSuccess {
+            client.write(by: writer)
+        }
         _ = socket.setOption(.autoRead, value: true)
         return true
     }

@@ -14,7 +14,7 @@ import Testing
         let client = IPv6TCPP2PTransportClient(
             state: P2PFrameworkState(
                 username: "bob", deviceId: try #require(DeviceId("00000000000000ff")),
-                transportLayerIdentifier: "_ipv6-tcp"))
+                transportLayerIdentifier: "_ipv6-tcp"), on: group.next())
         let token = [UInt8](repeating: 1, count: TCPLimits.tokenSize)
         let server = try await ServerBootstrap(group: group).bind(host: "127.0.0.1", port: 0).get()
         let address = try #require(server.localAddress)

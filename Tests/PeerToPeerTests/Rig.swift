@@ -1,3 +1,4 @@
+import NIOPosix
 import PawlMessenger
 import PawlPeerToPeerTCP
 import PawlPeerToPeerWebRTC
@@ -55,6 +56,8 @@ final class P2PHandler: CypherMessengerEventHandler {
         var opened: [P2PClient] = []
         var closed: [P2PClient] = []
         var messages: [[UInt8]] = []
+        /// Whether each message came on an event loop.
+        var onLoops: [Bool] = []
         var requests: [P2PRequest] = []
         var isHolding = false
         /// Whether requests wait for their answer.
@@ -85,7 +88,11 @@ final class P2PHandler: CypherMessengerEventHandler {
         state.withLock { $0.closed.append(client) }
     }
     func onP2PMessage(_ message: [UInt8], from client: P2PClient) async {
-        state.withLock { $0.messages.append(message) }
+        let isOnLoop = MultiThreadedEventLoopGroup.currentEventLoop != nil
+        state.withLock { state in
+            state.messages.append(message)
+            state.onLoops.append(isOnLoop)
+        }
         while state.withLock({ $0.isHolding }) { try? await Task.sleep(for: .milliseconds(2)) }
     }
     func onDeviceRegisteryRequest(_ config: UserDeviceConfig, messenger: CypherMessenger) async {
