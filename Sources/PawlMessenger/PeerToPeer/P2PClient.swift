@@ -40,6 +40,13 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
         var continuation: CheckedContinuation<Void, any Error>
     }
 
+    /// What the transport gets, in this order.
+    private enum Outbound {
+        case packet([UInt8])
+        /// Nothing comes after it.
+        case end
+    }
+
     private struct State {
         var machine: PeerConnectionMachine
         var random = SystemRandomSource()
@@ -49,6 +56,12 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
         var unsent: [(message: [UInt8], continuation: CheckedContinuation<Void, any Error>)] = []
         /// Packets that the transport has not taken.
         var outbound = 0
+        /// What no thread has given to the transport.
+        var handover: [Outbound] = []
+        /// Whether a thread gives it.
+        var isHandingOver = false
+        /// Packets that wait for the transport in a task. While there are some, all others follow them.
+        var deferred = 0
         /// A status that waits until the transport has taken packets.
         var unsentStatus: (flags: UInt8, metadata: [UInt8])?
         var status: P2PStatusMessage?
@@ -56,6 +69,15 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
         var reason: P2PCloseReason?
         var onStatusChange: (@Sendable (P2PStatusMessage) -> Void)?
         var onDisconnect: (@Sendable () -> Void)?
+
+        /// Removes the first of what is to be handed over; nil if nothing is, or if another thread does it.
+        ///
+        /// - Parameter goesOn: whether the caller does it already.
+        mutating func nextOutbound(goesOn: Bool) -> (item: Outbound, isDirect: Bool)? {
+            guard goesOn || !isHandingOver else { return nil }
+            isHandingOver = !handover.isEmpty
+            return isHandingOver ? (handover.removeFirst(), deferred == 0) : nil
+        }
     }
 
     /// The other person; the person's own name for another device of theirs.
@@ -231,10 +253,32 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
             }
             change { state in
                 state.outbound -= 1
+                state.deferred -= 1
                 return Self.sendWaiting(&state)
             }
         }
         try? await transport.disconnect()
+    }
+
+    /// Gives the transport what waits for it. One thread at a time does, and without the lock, which what comes from the
+    /// other side needs meanwhile.
+    private func handOver() {
+        var goesOn = false
+        while let next = state.withLock({ [goesOn] state in state.nextOutbound(goesOn: goesOn) }) {
+            goesOn = true
+            guard case .packet(let packet) = next.item else {
+                packets.finish()
+                continue
+            }
+            // Another task costs as much as a packet, so it is used only for what has to wait.
+            let isTaken = next.isDirect && transport.sendAtOnce(packet)
+            let isStatusWaiting = state.withLock { state in
+                if isTaken { state.outbound -= 1 } else { state.deferred += 1 }
+                return isTaken && state.unsentStatus != nil
+            }
+            if !isTaken { packets.yield(packet) }
+            if isStatusWaiting { change { state in Self.sendWaiting(&state) } }
+        }
     }
 
     // MARK: Actions
@@ -249,10 +293,8 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
             while let action = actions.popFirst() {
                 switch action {
                 case .transmit(let packet):
-                    // Another task costs as much as a packet, so it is used only for what has to wait.
-                    if state.outbound == 0, transport.sendAtOnce(packet) { continue }
                     state.outbound += 1
-                    packets.yield(packet)
+                    state.handover.append(.packet(packet))
                     if state.outbound > P2PSettings.outboundLimit, !state.machine.isEnded {
                         actions += state.machine.close(.overloaded)
                     }
@@ -272,16 +314,17 @@ public final class P2PClient: P2PTransportClientDelegate, Sendable {
                     let reason = reason ?? P2PCloseReason(end)
                     refused = state.sent.map(\.continuation) + state.unsent.map(\.continuation)
                     (state.sent, state.unsent, state.reason) = ([], [], reason)
+                    state.handover.append(.end)
                     defer { (state.onStatusChange, state.onDisconnect) = (nil, nil) }
                     return (reason, state.onDisconnect)
                 }
             }
             return nil
         }
+        handOver()
         for waiter in acknowledged { waiter.continuation.resume() }
         guard let ended else { return }
         for continuation in refused { continuation.resume(throwing: P2PError.closed(ended.reason)) }
-        packets.finish()
         eventSink.yield(.ended(ended.reason))
         eventSink.finish()
         ended.handler?()

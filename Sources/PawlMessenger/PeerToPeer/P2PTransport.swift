@@ -63,7 +63,7 @@ public protocol P2PTransportClient: AnyObject, Sendable {
     func sendMessage(_ message: [UInt8]) async throws
     /// Takes a packet that can be sent without waiting, after the packets before. Optional: false by default.
     ///
-    /// It is called while the messenger holds a lock: it must not call the delegate before it has returned.
+    /// It must not call the delegate before it has returned.
     ///
     /// - Returns: false if the packet was not taken; ``sendMessage(_:)`` is called with it then.
     func sendAtOnce(_ message: [UInt8]) -> Bool
