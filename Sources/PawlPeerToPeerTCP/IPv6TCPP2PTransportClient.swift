@@ -13,11 +13,17 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
         /// Sockets that listen for the other side, and those that have not shown the token.
         var sockets: [any Channel] = []
         var waiting = 0
+        var inbox = P2PInbox()
+    }
+
+    /// What senders need: under a lock of its own, because a packet that comes does not wait for one that is written.
+    private struct Outgoing {
+        /// nil if nothing can be sent.
+        var channel: (any Channel)?
         /// Writes to the socket on the caller's thread; nil if every packet has to go through the channel.
         var writer: SocketWriter?
         /// Bytes that the channel has to write. While there are some, all others follow them.
         var unwritten = 0
-        var inbox = P2PInbox()
     }
 
     /// From the handle of the factory.
@@ -26,6 +32,8 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
     public var executor: (any TaskExecutor)? { loopExecutor }
     private let loopExecutor: LoopExecutor
     private let inner = Mutex(State())
+    /// Locked after ``inner`` if both are.
+    private let outgoing = Mutex(Outgoing())
 
     /// - Parameter loop: of the sockets.
     init(state: P2PFrameworkState, on loop: any EventLoop) {
@@ -85,7 +93,8 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
     func use(_ socket: any Channel, writer: SocketWriter? = nil) -> Bool {
         let others: [any Channel]? = inner.withLock { state in
             guard state.connected == .connecting else { return nil }
-            (state.connected, state.channel, state.writer) = (.connected, socket, writer)
+            (state.connected, state.channel) = (.connected, socket)
+            outgoing.withLock { ($0.channel, $0.writer) = (socket, writer) }
             state.inbox.append(.opened)
             defer { state.sockets = [] }
             return state.sockets.filter { $0 !== socket }
@@ -98,10 +107,7 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
 
     /// Packets need not go through the channel any more: it has written what comes before them.
     func write(by writer: SocketWriter?) {
-        inner.withLock { state in
-            guard state.connected != .disconnected else { return }
-            state.writer = writer
-        }
+        outgoing.withLock { if $0.channel != nil { $0.writer = writer } }
     }
 
     // MARK: Packets
@@ -124,7 +130,8 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
             guard state.connected != .disconnected else { return [] }
             state.connected = .disconnected
             state.inbox.append(.closed)
-            defer { (state.sockets, state.channel, state.writer) = ([], nil, nil) }
+            outgoing.withLock { ($0.channel, $0.writer) = (nil, nil) }
+            defer { (state.sockets, state.channel) = ([], nil) }
             return state.sockets
         }
         for socket in sockets { socket.close(promise: nil) }
@@ -134,10 +141,8 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
     /// Sends a packet; waits if the other side does not read.
     public func sendMessage(_ message: [UInt8]) async throws {
         if sendAtOnce(message) { return }
-        let written: EventLoopFuture<Void>? = inner.withLock { state in
-            guard state.connected == .connected, let channel = state.channel,
-                (1...P2PSettings.packetLimit).contains(message.count)
-            else { return nil }
+        let written: EventLoopFuture<Void>? = outgoing.withLock { state in
+            guard let channel = state.channel, (1...P2PSettings.packetLimit).contains(message.count) else { return nil }
             return write((PacketReader.head(of: message) + message)[...], channel, &state)
         }
         guard let written else { throw P2PError.transport("The packet cannot be sent.") }
@@ -149,8 +154,8 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
         guard (1...P2PSettings.packetLimit).contains(message.count) else { return false }
         let packet = PacketReader.head(of: message) + message
         // Under the lock: packets of several threads go one after the other, and the writer is not closed meanwhile.
-        return inner.withLock { state in
-            guard state.connected == .connected, let channel = state.channel else { return false }
+        return outgoing.withLock { state in
+            guard let channel = state.channel else { return false }
             let taken = state.unwritten == 0 ? state.writer?.write(packet) ?? 0 : 0
             guard taken < packet.count else { return true }
             // A packet that was begun has to be finished.
@@ -164,12 +169,12 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
 
     /// Hands bytes to the channel. It is not called within this call: what fails is reported to the delegate.
     private func write(
-        _ bytes: ArraySlice<UInt8>, _ channel: any Channel, _ state: inout State
+        _ bytes: ArraySlice<UInt8>, _ channel: any Channel, _ state: inout Outgoing
     ) -> EventLoopFuture<Void> {
         state.unwritten += bytes.count
         let written = channel.eventLoop.makePromise(of: Void.self)
         channel.eventLoop.execute { [self, buffer = ByteBuffer(bytes: bytes)] in
-            written.futureResult.whenComplete { _ in self.inner.withLock { $0.unwritten -= buffer.readableBytes } }
+            written.futureResult.whenComplete { _ in self.outgoing.withLock { $0.unwritten -= buffer.readableBytes } }
             channel.writeAndFlush(buffer, promise: written)
         }
         return written.futureResult
@@ -179,6 +184,7 @@ public final class IPv6TCPP2PTransportClient: P2PTransportClient {
     public func disconnect() async throws {
         let (channel, last) = inner.withLock { state in
             defer { if state.connected == .connected { state.connected = .disconnecting } }
+            outgoing.withLock { ($0.channel, $0.writer) = (nil, nil) }
             return (state.channel, state.connected)
         }
         guard let channel, last == .connected else {
