@@ -27,5 +27,5 @@ pub mod service;
 pub use abi::CError;
 pub use client::ClientTransport;
 pub use error::{Error, TesseractSwiftError};
-pub use operation::BoxFuture;
+pub use operation::{later, BoxFuture};
 pub use service::ServiceTransport;

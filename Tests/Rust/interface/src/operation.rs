@@ -34,38 +34,64 @@ struct Task {
     completion: Completion,
 }
 
+enum Job {
+    Poll(Arc<Task>),
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+struct Jobs {
+    /// None until the first job: 1.63 has no constant constructor for it.
+    waiting: Option<VecDeque<Job>>,
+    /// Threads that wait for a job. Only then one is woken, which is a system call.
+    idle: usize,
+}
+
 struct Queue {
-    /// None until the first task: 1.63 has no constant constructor for it.
-    tasks: Mutex<Option<VecDeque<Arc<Task>>>>,
+    jobs: Mutex<Jobs>,
     ready: Condvar,
 }
 
 static START: Once = Once::new();
-static QUEUE: Queue = Queue { tasks: Mutex::new(None), ready: Condvar::new() };
+static QUEUE: Queue = Queue { jobs: Mutex::new(Jobs { waiting: None, idle: 0 }), ready: Condvar::new() };
 
-fn enqueue(task: Arc<Task>) {
+/// Calls a function on a thread of this module, after all that waits for these threads now.
+pub fn later(call: impl FnOnce() + Send + 'static) {
+    enqueue(Job::Call(Box::new(call)));
+}
+
+fn enqueue(job: Job) {
     START.call_once(|| {
         for _ in 0..THREADS {
             std::thread::spawn(work);
         }
     });
-    let mut tasks = QUEUE.tasks.lock().unwrap_or_else(|error| error.into_inner());
-    tasks.get_or_insert_with(VecDeque::new).push_back(task);
-    drop(tasks);
-    QUEUE.ready.notify_one();
+    let mut jobs = QUEUE.jobs.lock().unwrap_or_else(|error| error.into_inner());
+    jobs.waiting.get_or_insert_with(VecDeque::new).push_back(job);
+    let is_awaited = jobs.idle > 0;
+    drop(jobs);
+    if is_awaited {
+        QUEUE.ready.notify_one();
+    }
 }
 
 fn work() {
     loop {
-        let mut tasks = QUEUE.tasks.lock().unwrap_or_else(|error| error.into_inner());
-        let task = loop {
-            match tasks.as_mut().and_then(VecDeque::pop_front) {
-                Some(task) => break task,
-                None => tasks = QUEUE.ready.wait(tasks).unwrap_or_else(|error| error.into_inner()),
+        let mut jobs = QUEUE.jobs.lock().unwrap_or_else(|error| error.into_inner());
+        let job = loop {
+            if let Some(job) = jobs.waiting.as_mut().and_then(VecDeque::pop_front) {
+                break job;
             }
+            jobs.idle += 1;
+            jobs = QUEUE.ready.wait(jobs).unwrap_or_else(|error| error.into_inner());
+            jobs.idle -= 1;
         };
-        drop(tasks);
-        task.run();
+        drop(jobs);
+        match job {
+            Job::Poll(task) => task.run(),
+            Job::Call(call) => {
+                let _ = catch_unwind(AssertUnwindSafe(call));
+            }
+        }
     }
 }
 
@@ -79,7 +105,7 @@ impl Task {
             };
             if self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 if from == IDLE {
-                    enqueue(self.clone());
+                    enqueue(Job::Poll(self.clone()));
                 }
                 return;
             }
@@ -112,7 +138,7 @@ impl Task {
         drop(slot);
         if self.state.compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             self.state.store(QUEUED, Ordering::SeqCst);
-            enqueue(self);
+            enqueue(Job::Poll(self));
         }
     }
 }
@@ -165,6 +191,6 @@ pub(crate) fn start(
         completion,
     });
     let object = abi::into_object(task.clone());
-    enqueue(task);
+    enqueue(Job::Poll(task));
     Operation { object, cancel: Some(cancel), release: Some(release) }
 }

@@ -1,8 +1,9 @@
 //! A client's transport over a Unix socket, for services in Swift and in Rust.
 //!
-//! One thread a connection reads; requests are written by the threads that poll.
+//! One thread a connection reads; requests are written by the threads that poll, many at once if many are under way.
 
 use crate::frame::{self, Frame};
+use crate::outbox::Outbox;
 use crate::Place;
 use pawl_transports::abi;
 use pawl_transports::client::{Connection, Status, Transport};
@@ -10,7 +11,6 @@ use pawl_transports::{BoxFuture, Error};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::io::BufReader;
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,7 +56,7 @@ enum Slot {
 enum Link {
     Fresh,
     Opening(Vec<Waker>),
-    Open(Arc<Mutex<UnixStream>>),
+    Open(Arc<Outbox>),
     Closed(Error),
 }
 
@@ -132,8 +132,9 @@ impl Inner {
         let stream = UnixStream::connect(&self.place.path).map_err(cannot)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Frame::Hello { version: frame::VERSION, proto: self.proto.clone().into_bytes() }.write(&stream)?;
-        let mut reader = BufReader::new(stream);
+        let outbox = Outbox::new(stream.try_clone()?);
+        outbox.append(&Frame::Hello { version: frame::VERSION, proto: self.proto.clone().into_bytes() }, true)?;
+        let mut reader = BufReader::with_capacity(frame::READ_SIZE, stream);
         match Frame::read(&mut reader, frame::length_limit(self.place.message_limit))? {
             Frame::Welcome { version: frame::VERSION } => {}
             Frame::Unavailable(reason) => {
@@ -142,9 +143,8 @@ impl Inner {
             _ => return Err(Error::new(abi::WEIRD, "the service did not answer the greeting")),
         }
         reader.get_ref().set_read_timeout(None)?;
-        let writer = Arc::new(Mutex::new(reader.get_ref().try_clone()?));
         let mut state = self.lock();
-        let wakers = match std::mem::replace(&mut state.link, Link::Open(writer)) {
+        let wakers = match std::mem::replace(&mut state.link, Link::Open(outbox)) {
             Link::Opening(wakers) => wakers,
             Link::Closed(error) => {
                 state.link = Link::Closed(error.clone());
@@ -182,11 +182,7 @@ impl Inner {
         let mut wakers = Vec::new();
         match std::mem::replace(&mut state.link, Link::Closed(error.clone())) {
             Link::Opening(waiting) => wakers = waiting,
-            Link::Open(writer) => {
-                if let Ok(stream) = writer.lock() {
-                    let _ = stream.shutdown(Shutdown::Both);
-                }
-            }
+            Link::Open(outbox) => outbox.close(),
             Link::Closed(first) => state.link = Link::Closed(first),
             Link::Fresh => {}
         }
@@ -202,23 +198,14 @@ impl Inner {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn write(&self, writer: &Arc<Mutex<UnixStream>>, frame: &Frame) -> Result<(), Error> {
-        let stream = writer.lock().unwrap_or_else(|error| error.into_inner());
-        frame.write(&stream).map_err(|error| {
-            // A frame that was written in part ends the connection.
-            let _ = stream.shutdown(Shutdown::Both);
-            Error::from(error)
-        })
-    }
-
     fn send(&self, request: Vec<u8>) -> Result<(), Error> {
         if request.len() > self.place.message_limit {
             return Err(Error::new(abi::TOO_LARGE, "the request is too large"));
         }
-        let (id, writer) = {
+        let (id, outbox, is_alone) = {
             let mut state = self.lock();
-            let writer = match &state.link {
-                Link::Open(writer) => writer.clone(),
+            let outbox = match &state.link {
+                Link::Open(outbox) => outbox.clone(),
                 Link::Closed(error) => return Err(error.clone()),
                 _ => return Err(Error::closed("the connection is not open")),
             };
@@ -232,20 +219,21 @@ impl Inner {
             let id = state.last;
             state.slots.insert(id, Slot::Sent);
             state.unclaimed.push_back(id);
-            (id, writer)
+            (id, outbox, state.slots.len() == 1)
         };
-        self.write(&writer, &Frame::Request(id, request))
+        outbox.append(&Frame::Request(id, request), is_alone).map_err(Error::from)
     }
 
     fn cancel(&self, id: u64) {
         let mut state = self.lock();
         let was_under_way = !matches!(state.slots.remove(&id), None | Some(Slot::Arrived(_)));
-        let writer = match &state.link {
-            Link::Open(writer) if was_under_way => writer.clone(),
+        let outbox = match &state.link {
+            Link::Open(outbox) if was_under_way => outbox.clone(),
             _ => return,
         };
+        let is_alone = state.slots.is_empty();
         drop(state);
-        let _ = self.write(&writer, &Frame::Cancel(id));
+        let _ = outbox.append(&Frame::Cancel(id), is_alone);
     }
 }
 

@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::io::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// `MSG_NOSIGNAL` of Linux.
+/// `MSG_NOSIGNAL` and `MSG_DONTWAIT` of Linux.
 const NO_SIGNAL: i32 = 0x4000;
+const DO_NOT_WAIT: i32 = 0x40;
 
 extern "C" {
     fn send(descriptor: i32, data: *const u8, count: usize, flags: i32) -> isize;
@@ -20,6 +21,9 @@ pub const HELLO_LIMIT: usize = 9 + 1 + 128;
 /// Kind, id and the code of a failure.
 const HEAD: usize = 9 + 4;
 
+/// Bytes that are read at once, some dozen small frames.
+pub const READ_SIZE: usize = 1 << 16;
+
 pub enum Frame {
     Hello { version: u8, proto: Vec<u8> },
     Welcome { version: u8 },
@@ -32,64 +36,46 @@ pub enum Frame {
 }
 
 impl Frame {
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut body = Vec::new();
-        let (kind, id): (u8, u64) = match self {
+    /// Appends the frame as it is sent.
+    pub fn append_to(&self, output: &mut Vec<u8>) {
+        let start = output.len();
+        let mut head = |kind: u8, id: u64| {
+            output.extend_from_slice(&[0; 4]);
+            output.push(kind);
+            output.extend_from_slice(&id.to_be_bytes());
+        };
+        match self {
             Frame::Hello { version, proto } => {
-                body.push(*version);
-                body.extend_from_slice(proto);
-                (1, 0)
+                head(1, 0);
+                output.push(*version);
+                output.extend_from_slice(proto);
             }
             Frame::Welcome { version } => {
-                body.push(*version);
-                (2, 0)
+                head(2, 0);
+                output.push(*version);
             }
             Frame::Unavailable(reason) => {
-                body.extend_from_slice(reason);
-                (3, 0)
+                head(3, 0);
+                output.extend_from_slice(reason);
             }
             Frame::Request(id, payload) => {
-                body.extend_from_slice(payload);
-                (4, *id)
+                head(4, *id);
+                output.extend_from_slice(payload);
             }
             Frame::Reply(id, payload) => {
-                body.extend_from_slice(payload);
-                (5, *id)
+                head(5, *id);
+                output.extend_from_slice(payload);
             }
             Frame::Failure(id, error) => {
-                body.extend_from_slice(&error.code.to_be_bytes());
-                body.extend_from_slice(error.reason.as_bytes());
-                (6, *id)
+                head(6, *id);
+                output.extend_from_slice(&error.code.to_be_bytes());
+                output.extend_from_slice(error.reason.as_bytes());
             }
-            Frame::Cancel(id) => (7, *id),
-            Frame::Drain => (8, 0),
-        };
-        let mut frame = Vec::with_capacity(13 + body.len());
-        frame.extend_from_slice(&((9 + body.len()) as u32).to_be_bytes());
-        frame.push(kind);
-        frame.extend_from_slice(&id.to_be_bytes());
-        frame.extend_from_slice(&body);
-        frame
-    }
-
-    /// Writes the frame. A peer that has closed the connection is an error and no signal: the standard library's `write`
-    /// raises SIGPIPE in a process whose `main` is not Rust's, and that would end it.
-    pub fn write(&self, to: &UnixStream) -> io::Result<()> {
-        let bytes = self.bytes();
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            match unsafe { send(to.as_raw_fd(), rest.as_ptr(), rest.len(), NO_SIGNAL) } {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                count if count > 0 => rest = &rest[count as usize..],
-                _ => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
-            }
+            Frame::Cancel(id) => head(7, *id),
+            Frame::Drain => head(8, 0),
         }
-        Ok(())
+        let length = (output.len() - start - 4) as u32;
+        output[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
     /// Reads one frame. `limit` bounds the length before anything is allocated.
@@ -133,6 +119,38 @@ impl Frame {
 /// The bound of a frame's length that carries a message of at most `message` bytes.
 pub const fn length_limit(message: usize) -> usize {
     HEAD + message
+}
+
+/// Writes all bytes.
+pub fn write_all(to: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        written += write(to, &bytes[written..], 0)?;
+    }
+    Ok(())
+}
+
+/// Writes what the peer takes without waiting, and returns how much that is.
+pub fn write_some(to: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    match write(to, bytes, DO_NOT_WAIT) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        result => result,
+    }
+}
+
+/// A peer that has closed the connection is an error and no signal: the standard library's `write` raises SIGPIPE in a
+/// process whose `main` is not Rust's, and that would end it.
+fn write(to: &UnixStream, bytes: &[u8], flags: i32) -> io::Result<usize> {
+    loop {
+        let count = unsafe { send(to.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags | NO_SIGNAL) };
+        if count > 0 {
+            return Ok(count as usize);
+        }
+        let error = if count == 0 { io::ErrorKind::WriteZero.into() } else { io::Error::last_os_error() };
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 fn invalid() -> io::Error {

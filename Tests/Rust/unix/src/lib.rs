@@ -2,6 +2,7 @@
 
 mod client;
 mod frame;
+mod outbox;
 mod service;
 mod trouble;
 

@@ -1,8 +1,10 @@
 //! A service's transport over a Unix socket, for clients in Swift and in Rust.
 //!
-//! One thread accepts, one a connection reads. Replies are written by the thread that reports them.
+//! One thread accepts, one a connection reads. The reply of the only request under way is written by the thread that
+//! reports it; replies of many leave together.
 
 use crate::frame::{self, Frame};
+use crate::outbox::Outbox;
 use crate::Place;
 use pawl_transports::abi;
 use pawl_transports::service::{BoundTransport, Processing, Processor, Transport};
@@ -11,7 +13,6 @@ use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io::BufReader;
-use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::io::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -93,7 +94,7 @@ impl Shared {
             };
             let client = Arc::new(Client {
                 shared: self.clone(),
-                writer: Mutex::new(writer),
+                outbox: Outbox::new(writer),
                 running: Mutex::new(HashMap::new()),
                 has_greeted: AtomicBool::new(false),
             });
@@ -157,7 +158,7 @@ impl Shared {
 
 struct Client {
     shared: Arc<Shared>,
-    writer: Mutex<UnixStream>,
+    outbox: Arc<Outbox>,
     /// None between the start of a request and the return of `process`.
     running: Mutex<HashMap<u64, Option<Processing>>>,
     has_greeted: AtomicBool,
@@ -168,7 +169,7 @@ impl Client {
         if stream.set_read_timeout(Some(PATIENCE)).is_err() || stream.set_write_timeout(Some(PATIENCE)).is_err() {
             return;
         }
-        let mut reader = BufReader::new(stream);
+        let mut reader = BufReader::with_capacity(frame::READ_SIZE, stream);
         match Frame::read(&mut reader, frame::HELLO_LIMIT) {
             Ok(Frame::Hello { version, proto }) if self.greet(version, &proto) => {}
             _ => return,
@@ -208,20 +209,15 @@ impl Client {
             format!("the service does not have the protocol {}", proto)
         } else {
             self.has_greeted.store(true, Ordering::SeqCst);
-            return self.write(&Frame::Welcome { version: frame::VERSION });
+            return self.write(&Frame::Welcome { version: frame::VERSION }, true);
         };
-        self.write(&Frame::Unavailable(reason.into_bytes()));
+        self.write(&Frame::Unavailable(reason.into_bytes()), true);
         false
     }
 
-    fn write(&self, frame: &Frame) -> bool {
-        let stream = lock(&self.writer);
-        let is_written = frame.write(&stream).is_ok();
-        if !is_written {
-            // A frame that was written in part ends the connection.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        is_written
+    /// Returns false if the connection is closed.
+    fn write(&self, frame: &Frame, is_alone: bool) -> bool {
+        self.outbox.append(frame, is_alone).is_ok()
     }
 
     /// Returns false if the client may not send this request.
@@ -233,11 +229,11 @@ impl Client {
             }
             if self.shared.is_draining.load(Ordering::SeqCst) {
                 drop(running);
-                return self.write(&Frame::Failure(id, Error::closed("the service is closing")));
+                return self.write(&Frame::Failure(id, Error::closed("the service is closing")), false);
             }
             if running.len() >= IN_FLIGHT {
                 drop(running);
-                return self.write(&Frame::Failure(id, Error::new(abi::BUSY, "")));
+                return self.write(&Frame::Failure(id, Error::new(abi::BUSY, "")), false);
             }
             running.insert(id, None);
         }
@@ -263,13 +259,14 @@ impl Client {
             }
             running.is_empty()
         };
-        self.write(&match reply {
+        let frame = match reply {
             Ok(payload) if payload.len() > self.shared.place.message_limit => {
                 Frame::Failure(id, Error::new(abi::TOO_LARGE, "the reply is too large"))
             }
             Ok(payload) => Frame::Reply(id, payload),
             Err(error) => Frame::Failure(id, error),
-        });
+        };
+        self.write(&frame, is_last);
         if is_last && self.shared.is_draining.load(Ordering::SeqCst) {
             self.end();
         }
@@ -289,7 +286,7 @@ impl Client {
         if !self.has_greeted.load(Ordering::SeqCst) {
             return self.end();
         }
-        self.write(&Frame::Drain);
+        self.write(&Frame::Drain, true);
         if lock(&self.running).is_empty() {
             self.end();
         }
@@ -302,7 +299,7 @@ impl Client {
                 processing.cancel();
             }
         }
-        let _ = lock(&self.writer).shutdown(Shutdown::Both);
+        self.outbox.close();
     }
 }
 
