@@ -2,6 +2,7 @@ import ArgumentParser
 import Dispatch
 import Foundation
 import NIOCore
+import NIOPosix
 import PawlMessenger
 import PawlPeerToPeerTCP
 import Synchronization
@@ -11,14 +12,15 @@ import TransportsCore
 enum MessengerWay: String, CaseIterable, ExpressibleByArgument {
     /// Texts of the app by `RESTChat`, as before the upgrade, and by the messenger.
     case plain, messenger
-    /// A socket between two threads, and a direct connection of two messengers.
-    case rawTCP, peerToPeer
+    /// A socket between two threads, one between a task and an event loop, and a direct connection of two messengers.
+    case rawTCP, loopTCP, peerToPeer
 
     var title: String {
         switch self {
         case .plain: "plain texts"
         case .messenger: "messenger"
         case .rawTCP: "TCP, two threads"
+        case .loopTCP: "TCP, a task and event loops"
         case .peerToPeer: "PawlPeerToPeerTCP"
         }
     }
@@ -168,9 +170,11 @@ struct MessengerLoad: ParsableCommand {
                     : try await Self.measureMessenger(port, time, directory)
             }
             Swift.print(figures)
-        case .peerToPeer:
-            let time = TimeAmount.seconds(Int64(self.seconds))
-            let figures: String = try waiting { try await Self.measureDirect(time) }
+        case .loopTCP, .peerToPeer:
+            let (way, time) = (self.way, TimeAmount.seconds(Int64(self.seconds)))
+            let figures: String = try waiting {
+                way == .loopTCP ? try await Self.measureLoops(time) : try await Self.measureDirect(time)
+            }
             Swift.print(figures)
         }
     }
@@ -301,17 +305,75 @@ struct MessengerLoad: ParsableCommand {
         guard let client = try await chat.buildP2PConnections().clients.first else { throw Failure("no connection") }
         try await until("it is connected") { client.isConnected }
         let packet = [UInt8](repeating: 7, count: self.size)
-        for _ in 0..<200 { try await client.sendMessage(packet) }
+        let figures = try await self.roundTrips(time) { try await client.sendMessage(packet) }
+        for messenger in [alice, bob] { messenger.close() }
+        return figures
+    }
+
+    /// One after the other, after a warm-up.
+    private static func roundTrips(_ time: TimeAmount, _ body: () async throws -> Void) async throws -> String {
+        for _ in 0..<200 { try await body() }
         let (begin, cpu, durations) = (NIODeadline.now(), Usage.cpu(), Durations())
         var last = begin
         while last < begin + time {
-            try await client.sendMessage(packet)
+            try await body()
             let now = NIODeadline.now()
             durations.record(now - last)
             last = now
         }
-        let figures = durations.figures(begin, cpu)
-        for messenger in [alice, bob] { messenger.close() }
+        return durations.figures(begin, cpu)
+    }
+
+    /// The peer writes back what it reads.
+    private final class Echo: ChannelInboundHandler, Sendable {
+        typealias InboundIn = ByteBuffer
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) { context.writeAndFlush(data, promise: nil) }
+    }
+
+    /// Resumes the task that waits for as many bytes as a message has.
+    private final class Answer: ChannelInboundHandler, Sendable {
+        typealias InboundIn = ByteBuffer
+
+        private let state = Mutex((received: 0, waiter: CheckedContinuation<Void, Never>?.none))
+
+        func wait(_ continuation: CheckedContinuation<Void, Never>) {
+            self.state.withLock { $0 = (0, continuation) }
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            let count = self.unwrapInboundIn(data).readableBytes
+            let waiter = self.state.withLock { state in
+                state.received += count
+                guard state.received >= MessengerLoad.size else { return nil as CheckedContinuation<Void, Never>? }
+                defer { state.waiter = nil }
+                return state.waiter
+            }
+            waiter?.resume()
+        }
+    }
+
+    /// What a task and SwiftNIO cost without anything else.
+    private static func measureLoops(_ time: TimeAmount) async throws -> String {
+        let (group, answer) = (MultiThreadedEventLoopGroup.singleton, Answer())
+        let server = try await ServerBootstrap(group: group)
+            .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .childChannelInitializer { $0.pipeline.addHandler(Echo()) }
+            .bind(host: "127.0.0.1", port: 0).get()
+        guard let address = server.localAddress else { throw Failure("no port") }
+        let channel = try await ClientBootstrap(group: group)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelInitializer { $0.pipeline.addHandler(answer) }
+            .connect(to: address).get()
+        let packet = ByteBuffer(repeating: 7, count: self.size)
+        let figures = try await self.roundTrips(time) {
+            await withCheckedContinuation { continuation in
+                answer.wait(continuation)
+                channel.writeAndFlush(packet, promise: nil)
+            }
+        }
+        try await channel.close()
+        try await server.close()
         return figures
     }
 
