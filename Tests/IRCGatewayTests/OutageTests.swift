@@ -218,6 +218,59 @@ import Testing
         #expect(!world.canary.contains("for the first"))
     }
 
+    /// Servers deliver messages as soon as a client is registered, which is before the end of their welcome.
+    @Test func messagesBeforeTheEndOfTheWelcomeArrive() throws {
+        let world = try World(.opportunistic, offers: SimulatedBackend.modern)
+        let bob = login(world, "bob")
+        let alice = login(world, "alice")
+        world.environment.policies.update { $0.everyone = .hosted }
+        world.send(bob, "PRIVMSG alice :first")
+        world.send(alice, "JOIN #room")
+        world.backendDies()
+        world.backendReturns(only: bob)
+        world.backend.linesInWelcome = { id in
+            guard id == alice.id else { return [] }
+            world.send(bob, "PRIVMSG alice :sealed")
+            return [
+                ":srv NOTICE alice :the server's word", ":srv 372 alice :- motd", ":alice MODE alice :+i",
+                ":carol!c@host.test PRIVMSG alice :early", ":alice!alice@host.test JOIN #Ops",
+                ":srv 353 alice = #Ops :alice carol", ":srv 366 alice #Ops :End", ":carol!c@host.test PRIVMSG #Ops :here",
+            ]
+        }
+        let seen = alice.read.count
+        world.backendReturns()
+        world.advance(seconds: 1)
+        let after = alice.read.dropFirst(seen)
+        let texts = after.filter { $0.contains(" PRIVMSG ") }.map { String($0.split(separator: ":").last ?? "") }
+        #expect(texts.count == 3 && texts.contains("sealed"))
+        #expect(texts.filter { $0 != "sealed" } == ["[not encrypted] early", "[not encrypted] here"])
+        #expect(after.contains { $0.hasSuffix(":the server's word") })
+        #expect(after.filter { $0.contains(" JOIN ") } == [":alice!alice@host.test JOIN #Ops"])
+        #expect(!after.contains { $0.contains(" 372 ") || $0.contains(" MODE ") || $0.contains(" 422 ") })
+        #expect(alice.machine.isMember(of: "#ops") && alice.machine.isMember(of: "#room"))
+    }
+
+    @Test func messagesOfAWelcomeThatDoesNotEndArrive() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        world.backendDies()
+        world.backend.endsWelcome = false
+        world.backend.linesInWelcome = { _ in
+            [":alice NICK alice2", ":carol!c@host.test PRIVMSG alice :early", ":alice2!a@h JOIN #ops"]
+        }
+        world.backendReturns()
+        #expect(!alice.read.contains { $0.contains("early") } && alice.read.contains(":alice NICK :alice2"))
+        world.backendDies()
+        #expect(alice.read.last == ":carol!c@host.test PRIVMSG alice :[not encrypted] early")
+        #expect(!alice.machine.isMember(of: "#ops"))
+        // A server that never ends its welcome does not fill memory.
+        let flood = Array(repeating: ":carol!c@host.test PRIVMSG alice :" + String(repeating: "x", count: 400), count: 500)
+        world.backend.linesInWelcome = { _ in flood }
+        let seen = alice.read.count
+        world.backendReturns()
+        #expect((300...500).contains(alice.read.count - seen))
+    }
+
     /// After an outage everybody joins at once, which servers bound.
     @Test(arguments: [407, 435, 437, 470, 471, 479, 480, 500, 520, 609])
     func aRoomThatIsRefusedIsLeft(_ numeric: Int) throws {

@@ -31,6 +31,10 @@ final class SimulatedBackend {
     var joinTags = ""
     /// What somebody is told who has joined: a server that plays back what was said before.
     var linesOnJoin: (Int, String) -> [String] = { _, _ in [] }
+    /// What it sends to somebody before the end of the welcome.
+    var linesInWelcome: (Int) -> [String] = { _ in [] }
+    /// Whether the welcome ends.
+    var endsWelcome = true
     /// Nobody is there.
     var isDown = false
     var refusesLogins = false
@@ -155,7 +159,8 @@ final class SimulatedBackend {
         people[id]?.isRegistered = true
         send(id, ":srv 001 \(person.nick) :Welcome")
         send(id, ":srv 005 \(person.nick) CASEMAPPING=ascii NICKLEN=30 CHANTYPES=# STATUSMSG=@+ :are supported")
-        send(id, ":srv 422 \(person.nick) :No MOTD")
+        for line in linesInWelcome(id) { send(id, line) }
+        if endsWelcome { send(id, ":srv 422 \(person.nick) :No MOTD") }
     }
 
     func login(_ id: Int, _ account: String) {

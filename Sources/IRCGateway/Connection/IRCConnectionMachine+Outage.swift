@@ -5,6 +5,9 @@
 // gateway repeats PASS, capabilities, NICK, USER, SASL PLAIN, the client's modes and AWAY, which are kept in memory
 // only, and joins its rooms again with their keys. The client sees none of it.
 //
+// A server may deliver messages as soon as it has accepted the registration (001), before the end of its welcome (376 or
+// 422). They are kept, and handled when the outage ends.
+//
 // The vault returns every request that it does not know to have been opened (job `lost`), before everything that was
 // written meanwhile; recipients drop copies. A login that cannot be repeated (SCRAM, EXTERNAL, or one made by hand with
 // a service) ends the connection with the reason, and what was not sent waits for the next login. Without a login the
@@ -39,6 +42,7 @@ extension IRCConnectionMachine {
 
     /// The connection to the backend was lost, or an attempt to reach it again has failed.
     package func suspend(at now: Timestamp, _ out: MachineOutput) {
+        showEarlyMessages(now, out)
         lines.backendLost()
         inbound.fragments = FragmentCollector()
         rooms.history.suspended()
@@ -107,7 +111,9 @@ extension IRCConnectionMachine {
     // MARK: Registering again
 
     /// Handles a line of the backend before it has registered this connection again. The client sees none of them.
-    func resumptionLine(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+    func resumptionLine(
+        _ line: IRCLine, _ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput
+    ) {
         switch line.key {
         case .cap: serverCAP(line, raw, now, out)
         case .ping: out.upstream.writeString("PONG :\(line.text(0) ?? "")\r\n")
@@ -115,9 +121,45 @@ extension IRCConnectionMachine {
             // The challenge of a gateway in front, which may come before the welcome has ended, comes once.
             if case .sidecar(let sidecar) = role { frontLine(line, sidecar, now, out) }
         case .authenticate: perform(phase.inOutage { $0.loginAsked() }, now, out)
-        default: if let numeric = line.key.numeric { resumptionNumeric(numeric, line, now, out) }
+        case .nick where isSelf(line): if let new = line.text(0) { renamedInOutage(to: new, out) }
+        default:
+            if isEarly(line) {
+                if lines.keepEarly(raw, content) { showEarlyMessages(now, out) }
+            } else if let numeric = line.key.numeric {
+                resumptionNumeric(numeric, line, now, out)
+            }
         }
         continueResumption(now, out)
+    }
+
+    /// Whether a line is not part of the welcome, but a message or the news of a room that a service has put the client
+    /// into.
+    private func isEarly(_ line: IRCLine) -> Bool {
+        guard phase.outage?.isWelcomed == true else { return false }
+        switch line.key {
+        case .error, .kill, .pong: return false
+        // The client knows its own modes.
+        case .mode: return line.text(0).map { !identity.isOwn(support.caseMapping.fold($0)) } ?? false
+        default: return line.key.numeric.map(Self.roomNumerics.contains) ?? true
+        }
+    }
+
+    /// RPL_CHANNELMODEIS, RPL_CREATIONTIME, RPL_TOPIC and RPL_TOPICWHOTIME, RPL_NAMREPLY and RPL_ENDOFNAMES.
+    private static let roomNumerics: Set<Int> = [324, 329, 332, 333, 353, 366]
+
+    /// Handles the lines that were kept: the outage has ended.
+    private func handleEarlyLines(_ now: Timestamp, _ out: MachineOutput) {
+        for (raw, content) in lines.takeEarly() {
+            if let line = parse(raw, content) { serverLine(line, raw, now, out) }
+        }
+    }
+
+    /// Shows the messages among the lines that were kept: the backend is lost again, or they are too many.
+    private func showEarlyMessages(_ now: Timestamp, _ out: MachineOutput) {
+        for (raw, content) in lines.takeEarly() {
+            guard let line = parse(raw, content), line.key.isText || line.key == .tagmsg else { continue }
+            serverLine(line, raw, now, out)
+        }
     }
 
     private func resumptionNumeric(_ numeric: Int, _ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
@@ -157,7 +199,7 @@ extension IRCConnectionMachine {
             let tried = (nick ?? "guest").prefix(room) + String(repeating: "_", count: attempt)
             out.upstream.writeString("NICK \(tried)\r\n")
         case .reconnect: out.closesUpstream = true
-        case .end(let reason): endForGood(reason, out)
+        case .end(let reason): endForGood(reason, now, out)
         case .resume: resumed(now, out)
         }
     }
@@ -165,7 +207,11 @@ extension IRCConnectionMachine {
     private func welcomed(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
         phase.inOutage { $0.welcomed() }
         if !line.source.isEmpty { capabilities.serverName = line.string(line.source) }
-        guard let new = line.text(0), let old = nick, new != old else { return }
+        if let new = line.text(0) { renamedInOutage(to: new, out) }
+    }
+
+    private func renamedInOutage(to new: String, _ out: MachineOutput) {
+        guard let old = nick, new != old else { return }
         deliver(":\(old) NICK :\(new)", out)
         renamed(to: new)
     }
@@ -202,6 +248,7 @@ extension IRCConnectionMachine {
         awaitFront(now, out)
         notify(Notices.backendBack, out)
         notifyOfMissingFront(out)
+        handleEarlyLines(now, out)
         pump(now, out)
         scheduleWake(now, out)
     }
@@ -225,7 +272,8 @@ extension IRCConnectionMachine {
     }
 
     /// Notifies the client that its registration cannot be repeated, and ends its connection.
-    private func endForGood(_ reason: String, _ out: MachineOutput) {
+    private func endForGood(_ reason: String, _ now: Timestamp, _ out: MachineOutput) {
+        showEarlyMessages(now, out)
         deliver("ERROR :Closing link: \(reason)", out)
         out.closesDownstream = true
         out.closesUpstream = true

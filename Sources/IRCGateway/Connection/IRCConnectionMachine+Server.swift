@@ -17,7 +17,12 @@ extension IRCConnectionMachine {
         guard let line = parse(raw, content), !isGuarded || !line.containsNULOrCR else {
             return unreadable(raw, isBlank: content == 0, out)
         }
-        if phase.isSuspended { return resumptionLine(line, raw, now, out) }
+        if phase.isSuspended { return resumptionLine(line, raw, content, now, out) }
+        serverLine(line, raw, now, out)
+    }
+
+    /// Handles one line of a backend that has registered this connection.
+    func serverLine(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
         guard !imitatesControl(line) else { return environment.tally.add(.badLines) }
         if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
         if case .sidecar(let sidecar) = role { follow(line, sidecar, now, out) }

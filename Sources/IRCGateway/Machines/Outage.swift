@@ -67,6 +67,11 @@ struct Outage {
         if case .down(awaitsServices: true) = state { true } else { false }
     }
 
+    /// Whether the backend has accepted the registration, and its welcome has not ended.
+    var isWelcomed: Bool {
+        if case .reached(let attempt) = state { attempt.stage == .welcomed } else { false }
+    }
+
     // MARK: Events
 
     /// The backend has been reached.
