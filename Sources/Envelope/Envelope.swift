@@ -129,7 +129,13 @@ extension [UInt8] {
 }
 
 extension DeviceID {
-    /// The text form: 16 hexadecimal digits.
+    /// Reads the text form; nil unless the text is exactly what ``name`` writes.
+    package init?(name: String) {
+        guard let number = UInt64(name, radix: 16), DeviceID(number).name == name else { return nil }
+        self.init(number)
+    }
+
+    /// The text form: 16 hexadecimal digits in lower case.
     public var name: String {
         let digits = String(value, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits

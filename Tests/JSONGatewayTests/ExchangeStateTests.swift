@@ -146,7 +146,7 @@ import Vault
         case .waitingForRelay:
             _ = reached.steps.world.device("alice", id: 1)
             var head = Reached.head(
-                "GET", "/_pawl/v1/relays/\(String(repeating: "0a", count: 32))?account=bob&device=2")
+                "GET", "/_pawl/v1/relays/\(String(repeating: "0a", count: 32))?account=bob&device=0000000000000002")
             head.headers.add("Connection", "Upgrade")
             head.headers.add("Upgrade", "pawl-relay")
             reached.take(.request(head))

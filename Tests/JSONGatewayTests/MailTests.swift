@@ -298,7 +298,10 @@ import Vault
     @Test(arguments: [
         #"{"id":"x","recipients":[]}"#, #"{"recipients":[{}]}"#, #"[]"#, #"{"id":"x","id":"y"}"#, #"{"id":"x"}"#, "",
         #"{"id":"x","recipients":[{"account":"bob","device":"zz","message":"AAAA"}]}"#,
-        #"{"id":"x","recipients":[{"account":"bob","device":"2","message":"A"}]}"#,
+        #"{"id":"x","recipients":[{"account":"bob","device":"0000000000000002","message":"A"}]}"#,
+        #"{"id":"x","recipients":[{"account":"bob","device":"2","message":"AAAA"}]}"#,
+        #"{"id":"x","recipients":[{"account":"bob","device":"+000000000000002","message":"AAAA"}]}"#,
+        #"{"id":"x","recipients":[{"account":"bob","device":"00000000000000AB","message":"AAAA"}]}"#,
     ]) func malformedCallsChangeNothing(_ json: String) throws {
         #expect(call("POST", "messages", as: "alice", json).status == 400)
         #expect(try world.store.records(.mailboxEntry).isEmpty)

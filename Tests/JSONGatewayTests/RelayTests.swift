@@ -40,7 +40,7 @@ import Testing
     // MARK: The call
 
     @Test func aProvenDeviceWaitsAndIsRelayed() throws {
-        let asked = ask("\(session)?account=bob&device=2")
+        let asked = ask("\(session)?account=bob&device=0000000000000002")
         var steps = asked.steps
         let actions = asked.actions
         guard case .joinRelay(let call)? = actions.last, case .wake(let time)? = actions.first else {
@@ -66,10 +66,14 @@ import Testing
         "", "0a", String(repeating: "0A", count: 32), String(repeating: "0g", count: 32),
         String(repeating: "0a", count: 33),
     ]) func aSessionHasItsForm(_ name: String) {
-        #expect(status(ask("\(name)?account=bob&device=2").actions) == 404)
+        #expect(status(ask("\(name)?account=bob&device=0000000000000002").actions) == 404)
     }
 
-    @Test(arguments: ["", "account=bob", "device=2", "account=bob&device=x", "account=bob&device=2&device=2"])
+    @Test(arguments: [
+        "", "account=bob", "device=0000000000000002", "account=bob&device=x", "account=bob&device=2",
+        "account=bob&device=%2B000000000000002", "account=bob&device=00000000000000AB",
+        "account=bob&device=0000000000000002&device=0000000000000002",
+    ])
     func theOtherDeviceIsNamed(_ query: String) {
         #expect(status(ask("\(session)?\(query)").actions) == 400)
     }
@@ -79,14 +83,14 @@ import Testing
         for fields: HeaderFields in [
             [:], ["Upgrade": "pawl-relay"], ["Connection": "Upgrade", "Upgrade": "websocket"],
         ] {
-            #expect(status(ask("\(session)?account=bob&device=2", fields).actions) == 426)
+            #expect(status(ask("\(session)?account=bob&device=0000000000000002", fields).actions) == 426)
         }
-        #expect(world.call("GET", "relays/\(session)?account=alice&device=1", as: "t-bob").status == 403)
-        #expect(world.call("GET", "relays/\(session)?account=alice&device=1", as: nil).status == 401)
+        #expect(world.call("GET", "relays/\(session)?account=alice&device=0000000000000001", as: "t-bob").status == 403)
+        #expect(world.call("GET", "relays/\(session)?account=alice&device=0000000000000001", as: nil).status == 401)
         var relays = RelayLimits()
         relays.connections = 0
         world.environment.replace(.lab, texts: NoticeTexts(), answerLimit: 1 << 20, relays: relays)
-        #expect(status(ask("\(session)?account=bob&device=2").actions) == 404)
+        #expect(status(ask("\(session)?account=bob&device=0000000000000002").actions) == 404)
     }
 
     // MARK: The table

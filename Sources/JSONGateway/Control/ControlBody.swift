@@ -53,8 +53,8 @@ struct ControlBody {
     }
 
     package func device(_ name: String) throws(ControlAnswer.Fault) -> DeviceID {
-        guard let number = UInt64(try text(name, limit: 16), radix: 16) else { throw .malformed }
-        return DeviceID(number)
+        guard let device = DeviceID(name: try text(name, limit: 16)) else { throw .malformed }
+        return device
     }
 
     package func number(_ name: String) throws(ControlAnswer.Fault) -> UInt64 {

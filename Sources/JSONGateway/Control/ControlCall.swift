@@ -125,14 +125,12 @@ struct ControlCaller: Sendable {
         case .relay(let session):
             guard let device else { throw .notProven }
             guard case .single(let name) = query["account"], let other = ControlRoute.account(name),
-                case .single(let number) = query["device"], number.utf8.count <= 16,
-                let otherDevice = UInt64(number, radix: 16)
+                case .single(let text) = query["device"], let otherDevice = DeviceID(name: text)
             else { throw .malformed }
             guard environment.settings.relays.connections > 0 else { throw .unknownCall }
             return .relay(
                 RelayCall(
-                    session: session, own: device, of: account, by: credential, other: DeviceID(otherDevice), of: other)
-            )
+                    session: session, own: device, of: account, by: credential, other: otherDevice, of: other))
         }
     }
 
