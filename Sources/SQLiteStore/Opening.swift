@@ -69,22 +69,52 @@ struct Opening {
     }
 }
 
+/// What a store says about its purpose before it is opened, when nothing of it is authenticated yet.
+package struct StoredPurpose: Equatable, Sendable {
+    /// The records of ``RecordKind/network``, by name.
+    package var gateway: [String: [UInt8]] = [:]
+    /// The network of a person's own devices; nil if the store is not a sidecar's.
+    package var sidecar: [UInt8]?
+    /// Whether keys of other people are pinned in it.
+    package var hasPeers = false
+
+    package init() {}
+
+    fileprivate init(_ database: Database) throws {
+        // The first version had no records.
+        guard try database.tableExists(StoreTable.record.rawValue) else { return }
+        let rows = try SQLStatement(
+            database, "SELECT name, value FROM record WHERE kind = \(RecordKind.network.rawValue)"
+        ).rows { ($0.text(0), $0.bytes(1)) }
+        gateway = Dictionary(rows) { $1 }
+        let own = try SQLStatement(
+            database, "SELECT value FROM record WHERE kind = \(RecordKind.ownDevices.rawValue) AND name = ?1")
+        own.bind(RecordRow.network, at: 1)
+        sidecar = try own.rows { $0.bytes(0) }.first
+        hasPeers =
+            try SQLStatement(database, "SELECT 1 FROM record WHERE kind = \(RecordKind.peer.rawValue) LIMIT 1")
+            .rows { $0.number(0) }.first != nil
+    }
+}
+
 /// The results of checking a database, which does not change it.
 struct StoreExamination {
     let schema: Int
     let keyCheck: [UInt8]
     let generation: UInt64
+    let purpose: StoredPurpose
 
     /// - Throws: ``StoreError/corrupt(_:)``, ``StoreError/tooNew(found:known:)``, or `unavailable`.
     init(_ path: String, _ limits: StoreLimits) throws(StoreError) {
-        let (schema, meta) = try Examination<StoreError>.examine(
+        let (schema, meta, purpose) = try Examination<StoreError>.examine(
             path, application: Schema.applicationID, known: Schema.known, checkedWhole: limits.checkedWhole,
             tables: ["meta", "device", "policy"], Opening.configuration(limits)
         ) { database, schema in
             try (
                 schema,
                 SQLStatement(database, "SELECT key_check, generation FROM meta WHERE id = 1")
-                    .rows { (check: $0.bytes(0), generation: $0.identifier(1)) }.first
+                    .rows { (check: $0.bytes(0), generation: $0.identifier(1)) }.first,
+                StoredPurpose(database)
             )
         }
         guard let meta, meta.check.count == 32 else {
@@ -93,7 +123,7 @@ struct StoreExamination {
         guard meta.generation < StoreLimits.highestNumber else {
             throw .corrupt(StoreError.damaged(path, .openingsOutOfRange))
         }
-        (self.schema, keyCheck, generation) = (schema, meta.check, meta.generation)
+        (self.schema, keyCheck, generation, self.purpose) = (schema, meta.check, meta.generation, purpose)
     }
 
     /// - Throws: ``StoreError/wrongKey(_:)`` if the store was made under another key; ``StoreError/altered(_:)`` if it has

@@ -55,6 +55,19 @@ package final class SQLiteStore: Store {
         return try SQLiteStore(opening)
     }
 
+    /// Opens a store as ``open(directory:key:limits:)`` does, unless the caller refuses it.
+    ///
+    /// - Parameter refuse: throws if the store is for something else. Nothing of an existing store is changed before.
+    package static func open(
+        directory: String, key source: StorageKey.Source, limits: StoreLimits,
+        refuse: (StoredPurpose) throws -> Void
+    ) throws -> SQLiteStore {
+        let opening = try Opening(StoreFiles(directory), source, limits)
+        try opening.refuseRollback()
+        try refuse(opening.contents.purpose)
+        return try SQLiteStore(opening)
+    }
+
     /// Opens a store that has passed the checks, and increments its generation.
     init(_ opening: Opening) throws(StoreError) {
         (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)

@@ -45,7 +45,7 @@ enum Assembly {
     ) throws -> Assembled {
         // First: opening the store may change it for good, and a wrong configuration is to change nothing.
         try checkFiles(configuration)
-        let opened = try openStore(configuration, standby)
+        let opened = try openStore(configuration, role, standby)
         let store = opened.store
         let network = try RoleRecord.check(
             role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
@@ -160,12 +160,17 @@ enum Assembly {
     // MARK: Store
 
     /// Opens the store with its key. The first start creates both.
-    private static func openStore(_ configuration: PawlConfiguration, _ standby: Standby?) throws -> OpenedStore {
+    private static func openStore(
+        _ configuration: PawlConfiguration, _ role: Role, _ standby: Standby?
+    ) throws -> OpenedStore {
         let limits = StoreLimits(evidence: configuration.limits.evidenceRows)
         if let standby { return OpenedStore(try PostgresStore(standby.membership, limits)) }
         precondition(configuration.store.url == nil, "a gateway joins its database first")
         let key = keySource(configuration.storageKey)
-        return OpenedStore(try SQLiteStore.open(directory: configuration.data, key: key, limits: limits))
+        return OpenedStore(
+            try SQLiteStore.open(directory: configuration.data, key: key, limits: limits) { purpose in
+                try RoleRecord.refuse(purpose, role, configuration.upstream, directory: configuration.data)
+            })
     }
 
     /// Joins the gateways of the database that a configuration names.

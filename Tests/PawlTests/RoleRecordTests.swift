@@ -4,6 +4,7 @@ import PawlConfiguration
 import PeerKit
 import Protection
 import RequestQueue
+import SQLiteStore
 import StorePort
 import TestThreads
 import Testing
@@ -127,6 +128,44 @@ import Testing
         let failure = #expect(throws: AdminFailure.self) { try start("irc", network: "elsewhere") }
         #expect(failure?.code == FailureCode.otherNetwork.rawValue)
         #expect(try recorded == nil)
+    }
+
+    private func upstream(_ address: String, network: String? = nil) throws -> PawlConfiguration.Upstream {
+        var overrides = PawlConfiguration.Overrides(
+            listen: ["irc://127.0.0.1:0"], upstream: address, policy: nil, data: "/d")
+        if let network { overrides.set("upstream.network", to: .one(network), option: "test") }
+        return try PawlConfiguration.load(overrides: overrides, protocols: Assembly.protocols).upstream
+    }
+
+    /// A start that is refused must not have upgraded the store, which an earlier version refuses from then on.
+    @Test func aStoreOfSomethingElseIsRefusedBeforeItIsOpened() throws {
+        func refusal(_ purpose: StoredPurpose, _ role: Role, network: String? = nil) throws -> String? {
+            do {
+                let upstream = try upstream("irc://irc.example.org", network: network)
+                try RoleRecord.refuse(purpose, role, upstream, directory: "/d")
+                return nil
+            } catch let failure as AdminFailure {
+                return failure.code
+            }
+        }
+        var gateway = StoredPurpose()
+        gateway.gateway = [RecordRow.network: Array("lab".utf8)]
+        #expect(try refusal(gateway, .front) == nil && refusal(gateway, .front, network: "lab") == nil)
+        #expect(try refusal(gateway, .front, network: "other") == FailureCode.otherNetwork.rawValue)
+        #expect(try refusal(gateway, .sidecar) == FailureCode.directoryOfGateway.rawValue)
+        gateway.gateway[RoleRecord.chatProtocol] = Array("json".utf8)
+        #expect(try refusal(gateway, .front) == FailureCode.otherProtocol.rawValue)
+        gateway.gateway[RoleRecord.chatProtocol] = [1]
+        #expect(try refusal(gateway, .front) == FailureCode.unknownProtocol.rawValue)
+
+        var sidecar = StoredPurpose()
+        sidecar.sidecar = Array("irc.example.org".utf8)
+        #expect(try refusal(sidecar, .sidecar) == nil)
+        #expect(try refusal(sidecar, .front) == FailureCode.directoryOfSidecar.rawValue)
+        #expect(try refusal(sidecar, .sidecar, network: "other") == nil, "it has met nobody")
+        sidecar.hasPeers = true
+        #expect(try refusal(sidecar, .sidecar, network: "other") == FailureCode.otherNetwork.rawValue)
+        #expect(try refusal(StoredPurpose(), .sidecar) == nil && refusal(StoredPurpose(), .front) == nil)
     }
 
     /// The first address was wrong: until somebody's keys are known, a sidecar may go to another network.

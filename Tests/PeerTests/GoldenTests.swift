@@ -73,6 +73,20 @@ import Testing
         #expect(!tap.shows("canary"))
     }
 
+    /// The version that wrote the directory can still open it.
+    @Test func anotherNetworkIsRefusedBeforeTheUpgrade() throws {
+        defer { remove() }
+        try unpack(7)
+        let data = "\(directory)/gateway"
+        func store() -> Data? { FileManager.default.contents(atPath: data + "/pawl.sqlite") }
+        let before = try #require(store())
+        let refused = try PawlProcess.run(
+            ["serve", "--listen", "irc://127.0.0.1:0", "--upstream", "irc://127.0.0.1:9", "--data", data],
+            environment: ["PAWL_UPSTREAM_NETWORK": "another"])
+        #expect(!refused.succeeded && refused.failureCode == "other-network")
+        #expect(store() == before)
+    }
+
     /// Pins and what was compared stay; where the ratchet is another, sessions begin anew before anything is sent.
     @Test(arguments: [2, 3, 7, 8]) func sidecarsGoOn(_ schema: Int) throws {
         defer { remove() }

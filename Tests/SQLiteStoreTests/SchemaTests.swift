@@ -199,6 +199,35 @@ import Testing
         #expect(throws: StoreError.alteredRow("conversation")) { try scratch.with { _ = try $0.load() } }
     }
 
+    /// A store of something else is not upgraded: an earlier version could not open it any more.
+    @Test func aRefusedStoreIsNotUpgraded() throws {
+        run("mkdir", "-p", "-m", "700", scratch.data)
+        write([UInt8](repeating: 0x11, count: 32), scratch.keyPath)
+        struct Refused: Error {}
+        func open(refuses: Bool, _ look: @escaping (StoredPurpose) -> Void) throws {
+            _ = try SQLiteStore.open(directory: scratch.data, key: scratch.key, limits: StoreLimits()) { purpose in
+                look(purpose)
+                if refuses { throw Refused() }
+            }
+        }
+        scratch.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck))
+        #expect(throws: Refused.self) { try open(refuses: true) { #expect($0 == StoredPurpose()) } }
+        scratch.edit(
+            Self.second + Self.fourth + Self.fifth + """
+                PRAGMA user_version = 7;
+                INSERT INTO record VALUES (3, 'bob', x'01'), (13, 'network', x'6C6162'), (13, 'protocol', x'69'),
+                    (2, 'network', x'61'), (2, 'other', x'62');
+                """)
+        let before = bytes(scratch.store)
+        var expected = StoredPurpose()
+        expected.gateway = ["network": Array("lab".utf8), "protocol": Array("i".utf8)]
+        (expected.sidecar, expected.hasPeers) = (Array("a".utf8), true)
+        #expect(throws: Refused.self) { try open(refuses: true) { #expect($0 == expected) } }
+        #expect(bytes(scratch.store) == before)
+        try open(refuses: false) { _ in }
+        #expect(throws: Refused.self) { try open(refuses: true) { #expect($0 == expected) } }
+    }
+
     /// The tables of version 8 are those of version 9: its rows stay, and programs that know version 8 only refuse the store.
     @Test(arguments: [false, true]) func aStoreOfVersionEightIsRefusedByItsProgram(hasSession: Bool) throws {
         let session = StoreConformance.session(1, 2, fence: 3)

@@ -12,6 +12,7 @@
 import Devices
 import PawlConfiguration
 import RequestQueue
+import SQLiteStore
 import StorePort
 
 /// The role, the network and the chat protocol that a store was first opened with.
@@ -26,6 +27,27 @@ enum RoleRecord {
     /// The name of the record of a gateway's chat protocol, beside ``RecordRow/network``.
     static let chatProtocol = "protocol"
 
+    /// Refuses a store file that is for something else before it is opened: the opening may upgrade it for good.
+    ///
+    /// What it refuses, ``check(_:_:_:directory:now:)`` refuses too: there the records are authenticated.
+    ///
+    /// - Throws: ``AdminFailure`` that names the remedy.
+    static func refuse(
+        _ purpose: StoredPurpose, _ role: Role, _ upstream: PawlConfiguration.Upstream, directory: String
+    ) throws {
+        switch role {
+        case .front:
+            guard purpose.sidecar == nil else { throw ofSidecar }
+            if let known = purpose.gateway[RecordRow.network] { try demand(text(known), upstream, directory) }
+            if let holder = try purpose.gateway[chatProtocol].map({ try chat($0, directory) }) {
+                try demand(holder, upstream, directory)
+            }
+        case .sidecar:
+            guard purpose.gateway[RecordRow.network] == nil else { throw ofGateway }
+            if let known = purpose.sidecar, purpose.hasPeers { try demandSidecar(text(known), upstream) }
+        }
+    }
+
     /// Records what a new store is for, and refuses a store that is for something else.
     ///
     /// - Throws: ``AdminFailure`` that names the remedy.
@@ -36,15 +58,8 @@ enum RoleRecord {
         let hosted = try store.load().devices.contains { $0.account != .own }
         switch (role, record) {
         case (.front, nil): return try front(upstream, store, hosted: hosted, directory: directory, now: now)
-        case (.front, _?):
-            throw AdminFailure(
-                .directoryOfSidecar,
-                "This data directory belongs to a sidecar. Start it with pawl sidecar, or name another with --data.")
-        case (.sidecar, _) where try hosted || store.record(.network, name: RecordRow.network) != nil:
-            throw AdminFailure(
-                .directoryOfGateway,
-                "This data directory belongs to a gateway, which holds other people's devices. Name another with --data."
-            )
+        case (.front, _?): throw ofSidecar
+        case (.sidecar, _) where try hosted || store.record(.network, name: RecordRow.network) != nil: throw ofGateway
         case (.sidecar, let row): return try sidecar(upstream, row, store)
         }
     }
@@ -54,15 +69,9 @@ enum RoleRecord {
     ) throws -> Network {
         let chat = upstream.url.scheme.chat
         let known = try name(in: store)
-        if let known {
-            guard upstream.network == nil || upstream.network == known else {
-                throw mismatch(known, upstream.network ?? "", directory)
-            }
-        }
+        if let known { try demand(known, upstream, directory) }
         let recorded = try recordedProtocol(in: store, directory)
-        if let holder = try recorded ?? protocolOfContents(store), holder != chat {
-            throw otherProtocol(directory, holder: holder, configured: chat)
-        }
+        if let holder = try recorded ?? protocolOfContents(store) { try demand(holder, upstream, directory) }
         let row = RecordRow(kind: .network, name: chatProtocol, value: Array(chat.stored.utf8))
         let change: [StoreChange] = recorded == nil ? [.putRecord(row)] : []
         if let known {
@@ -82,6 +91,19 @@ enum RoleRecord {
         return Network(name: name, notice: notice)
     }
 
+    private static func demand(
+        _ known: String, _ upstream: PawlConfiguration.Upstream, _ directory: String
+    ) throws(AdminFailure) {
+        if let wanted = upstream.network, wanted != known { throw mismatch(known, wanted, directory) }
+    }
+
+    private static func demand(
+        _ holder: ChatProtocol, _ upstream: PawlConfiguration.Upstream, _ directory: String
+    ) throws(AdminFailure) {
+        let chat = upstream.url.scheme.chat
+        if holder != chat { throw otherProtocol(directory, holder: holder, configured: chat) }
+    }
+
     static func otherProtocol(_ directory: String, holder: ChatProtocol, configured: ChatProtocol) -> AdminFailure {
         AdminFailure(
             .otherProtocol,
@@ -94,33 +116,57 @@ enum RoleRecord {
         _ upstream: PawlConfiguration.Upstream, _ row: RecordRow?, _ store: any Store
     ) throws -> Network {
         let name = upstream.network ?? upstream.url.host
-        if let known = row.map({ String(decoding: $0.value, as: UTF8.self) }) {
+        if let known = row.map({ text($0.value) }) {
             if known == name { return Network(name: known, notice: nil) }
             // A sidecar that has met nobody, because its first address was wrong, may go to another network.
-            guard try store.records(.peer).isEmpty else {
-                throw AdminFailure(
-                    .otherNetwork,
-                    "This data directory is for the network \(known), and the keys in it are pinned by names there. Name "
-                        + "another one with --data for \(name), or set upstream.network to \(known) if only its address "
-                        + "has changed.")
-            }
+            if try !store.records(.peer).isEmpty { try demandSidecar(known, upstream) }
         }
         let row = RecordRow(kind: .ownDevices, name: RecordRow.network, value: Array(name.utf8))
         try store.commitAsOne([.putRecord(row)])
         return Network(name: name, notice: nil)
     }
 
+    private static func demandSidecar(
+        _ known: String, _ upstream: PawlConfiguration.Upstream
+    ) throws(AdminFailure) {
+        let name = upstream.network ?? upstream.url.host
+        guard name == known else {
+            throw AdminFailure(
+                .otherNetwork,
+                "This data directory is for the network \(known), and the keys in it are pinned by names there. Name "
+                    + "another one with --data for \(name), or set upstream.network to \(known) if only its address "
+                    + "has changed.")
+        }
+    }
+
+    private static var ofSidecar: AdminFailure {
+        AdminFailure(
+            .directoryOfSidecar,
+            "This data directory belongs to a sidecar. Start it with pawl sidecar, or name another with --data.")
+    }
+
+    private static var ofGateway: AdminFailure {
+        AdminFailure(
+            .directoryOfGateway,
+            "This data directory belongs to a gateway, which holds other people's devices. Name another with --data.")
+    }
+
+    private static func text(_ value: [UInt8]) -> String { String(decoding: value, as: UTF8.self) }
+
     /// The name that a gateway's store holds; nil before its first start.
     static func name(in store: any Store) throws(StoreError) -> String? {
-        try store.record(.network, name: RecordRow.network).map { String(decoding: $0.value, as: UTF8.self) }
+        try store.record(.network, name: RecordRow.network).map { text($0.value) }
     }
 
     /// Reads the recorded protocol; nil if a version before this record wrote the store.
     ///
     /// - Throws: ``AdminFailure`` for a protocol that this version does not know.
     private static func recordedProtocol(in store: any Store, _ directory: String) throws -> ChatProtocol? {
-        guard let row = try store.record(.network, name: chatProtocol) else { return nil }
-        guard let chat = Assembly.protocols.first(where: { Array($0.stored.utf8) == row.value }) else {
+        try store.record(.network, name: chatProtocol).map { try chat($0.value, directory) }
+    }
+
+    private static func chat(_ stored: [UInt8], _ directory: String) throws(AdminFailure) -> ChatProtocol {
+        guard let chat = Assembly.protocols.first(where: { Array($0.stored.utf8) == stored }) else {
             throw AdminFailure(
                 .unknownProtocol,
                 "The data directory \(directory) belongs to a gateway for a chat protocol that this version does not know. "
