@@ -537,6 +537,11 @@ package enum Notices {
         + "between you and it hides it. Messages to people whose keys you have stay encrypted; first messages to "
         + "others go out in plain text."
 
+    package static func frontGone(_ target: String) -> String {
+        "Not sent: you wrote this while the connection was lost, and the gateway of this network is not there any more. "
+            + "Without it your message to \(target) would go out in plain text. If it may, write it again."
+    }
+
     package static func sealedFor(_ nick: String, name: String) -> String {
         "Your messages to \(nick) are encrypted for the keys of \(name), the name by which you know this person."
     }

@@ -221,6 +221,83 @@ import Vault
         #expect(client.wasNotified(Notices.frontMissing))
     }
 
+    /// The gateway in front is lost under alice's sidecar.
+    private func loseFront(_ client: World.Client) throws {
+        front.close(try #require(client.front))
+        alice.run(client) { client.machine.suspend(at: alice.now, $0) }
+        alice.settle()
+    }
+
+    private func resume(_ client: World.Client, account: String?) {
+        if account != nil { client.front = front.open() } else { client.front = nil }
+        if client.front == nil { front.backend.people[client.id] = .init() }
+        alice.run(client) { client.machine.begin(at: alice.now, $0) }
+        alice.settle()
+        guard let account, let id = client.front?.id else { return }
+        front.backend.login(id, account)
+        alice.settle()
+    }
+
+    /// With the gateway there, the keys of bob would be looked up before the first message.
+    @Test func whatIsWrittenInAnOutageIsAsProtectedAsBefore() throws {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        let carol = front.connect("carol", account: "carol")
+        try loseFront(first)
+        alice.send(first, "PRIVMSG bob :secret one")
+        alice.send(first, "PRIVMSG carol :secret for carol")
+        alice.send(first, "PRIVMSG bob :secret two")
+        #expect(!first.read.contains { $0.contains("not end-to-end encrypted") }, "it is not known yet")
+        resume(first, account: "alice")
+        #expect(texts(second) == ["[e2e] secret one", "[e2e] secret two"])
+        #expect(texts(carol) == ["secret for carol"])
+        #expect(!front.canary.contains("secret"))
+    }
+
+    /// Somebody between the sidecar and the network hides the gateway.
+    @Test func whatIsWrittenInAnOutageIsNotSentWithoutTheGateway() throws {
+        let first = alice.connect("alice", account: "alice")
+        alice.send(first, "JOIN #room")
+        try loseFront(first)
+        for target in ["bob", "#room"] { alice.send(first, "PRIVMSG \(target) :secret") }
+        alice.send(first, "PRIVMSG NickServ :IDENTIFY me")
+        alice.send(first, "AWAY")
+        resume(first, account: nil)
+        #expect(first.wasNotified(Notices.frontMissing))
+        for target in ["bob", "#room"] {
+            #expect(first.read.contains { $0.hasSuffix(" 531 alice \(target) :" + Notices.frontGone(target)) })
+        }
+        #expect(!front.canary.contains("secret") && front.backend.seen.contains("AWAY"))
+        #expect(front.canary.contains("IDENTIFY"), "what services are told is never protected")
+        // From here on the person knows.
+        alice.send(first, "PRIVMSG bob :knowingly")
+        #expect(front.canary.contains("knowingly"))
+    }
+
+    /// The gateway has not accepted the device yet.
+    @Test func whatIsWrittenRightAfterTheLoginIsEndToEnd() throws {
+        let second = bob.connect("bob", account: "bob")
+        front.isStoreSlow = true
+        let first = alice.connect("alice", account: "alice")
+        alice.send(first, "PRIVMSG bob :secret")
+        front.isStoreSlow = false
+        front.settle()
+        #expect(texts(second) == ["[e2e] secret"] && !front.canary.contains("secret"))
+    }
+
+    /// It never does: then the gateway's own rules protect the message.
+    @Test func aMessageWaitsForTheGatewayForAWhile() throws {
+        let carol = front.connect("carol", account: "carol")
+        front.isStoreSlow = true
+        let first = alice.connect("alice", account: "alice")
+        alice.send(first, "PRIVMSG carol :secret")
+        #expect(!first.read.contains { $0.contains("carol") })
+        alice.advance(seconds: 10)
+        front.isStoreSlow = false
+        front.settle()
+        #expect(texts(carol) == ["secret"] && !front.canary.contains("secret"))
+    }
+
     /// The gateway in front was away. Its challenge comes while it still welcomes the sidecar.
     @Test func aChallengeInTheWelcomeIsAnswered() throws {
         let world = try World(.opportunistic, offers: ["pawl/e2ee"], seed: 9, sidecar: true)

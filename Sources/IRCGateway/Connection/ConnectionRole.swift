@@ -103,6 +103,6 @@ final class SidecarConnection {
         protection = RoomProtection(peers, latches)
     }
 
-    /// Whether there is no gateway in front. A front gateway has rules of its own for rooms.
-    var isOnBareServer: Bool { !front.isReady }
+    /// Whether there is no gateway in front, and none is expected back. A front gateway has rules of its own for rooms.
+    var isOnBareServer: Bool { front.isAbsent }
 }

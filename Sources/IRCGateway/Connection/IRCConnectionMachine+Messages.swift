@@ -228,12 +228,16 @@ extension IRCConnectionMachine {
         scheduleWake(now, out)
     }
 
-    private func sendPlaintext(
-        _ message: OutboundMessage, to recipient: Recipient, _ now: Timestamp, _ out: MachineOutput
+    /// - Parameter slot: the message's place in the outbound lane; nil for the next one.
+    func sendPlaintext(
+        _ message: OutboundMessage, to recipient: Recipient, at slot: OutboundLane.Ticket? = nil, _ now: Timestamp,
+        _ out: MachineOutput
     ) {
         var message = message
         if case .sidecar(let sidecar) = role {
+            if slot == nil, waitsForFront(message, sidecar, out) { return }
             if isTooEarly(message, sidecar, now, out) {
+                if let slot { outbound.resolve(slot, with: []) }
                 environment.tally.add(TallyKind(Refusal.room))
                 let text = Notices.roomJustPlain(message.target)
                 return reply(404, [message.target], text, label: message.clientLabel, out)
@@ -243,6 +247,7 @@ extension IRCConnectionMachine {
         }
         environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
         notifyOfPlainRoom(message, recipient, out)
+        if let slot { return outbound.resolve(slot, with: message.lines.map { .line($0) }) }
         for line in message.lines { forward(line, now, out) }
     }
 
@@ -274,12 +279,12 @@ extension IRCConnectionMachine {
             capacity: lineCapacity(verb: verb, target: message.target))
         if case .sidecar(let sidecar) = role, let room = peer.roomName {
             job.members = readers(in: room, sidecar)
-            job.latchesRoom = sidecar.front.isReady
+            job.latchesRoom = !sidecar.isOnBareServer
         }
         out.jobs.append(.seal(job))
     }
 
-    private func carriesContent(_ message: OutboundMessage) -> Bool {
+    func carriesContent(_ message: OutboundMessage) -> Bool {
         message.tags.contains { $0.isClientOnly && $0.key != "+typing" && $0.key != "+draft/typing" }
     }
 

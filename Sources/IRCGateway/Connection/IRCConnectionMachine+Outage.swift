@@ -245,9 +245,9 @@ extension IRCConnectionMachine {
             }
         }
         if let ticket = ended.ticket { askForWaiting(at: ticket, out) }
-        awaitFront(now, out)
         notify(Notices.backendBack, out)
         notifyOfMissingFront(out)
+        resumedFront(now, out)
         handleEarlyLines(now, out)
         pump(now, out)
         scheduleWake(now, out)

@@ -65,7 +65,9 @@ extension IRCConnectionMachine {
             counts[seal.target, default: (0, 0, 0)].lost += 1
         }
         if case .sidecar(let sidecar) = role {
-            for target in sidecar.exchange.waitingTargets { counts[target, default: (0, 0, 0)].lost += 1 }
+            for target in sidecar.exchange.waitingTargets + sidecar.front.waitingTargets {
+                counts[target, default: (0, 0, 0)].lost += 1
+            }
         }
         for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
             func notify(_ count: Int, _ text: (Int, String) -> String) {

@@ -3,6 +3,9 @@
 //
 // A message to an unknown person waits in its place in the lane until the directory has answered. When the gateway is
 // lost, every waiting message is returned: it must not be sent without the answer.
+//
+// While a gateway that was there is lost, or has not accepted the device yet, it is not known how a message without keys
+// would go. Such a message waits in its place too, until the gateway is there, or is known not to be.
 
 import DeviceDirectory
 import Envelope
@@ -24,6 +27,8 @@ struct FrontLink {
     private enum Phase {
         /// There is no gateway in front, or it has not accepted the sidecar's device.
         case absent
+        /// The connection with the gateway was lost, and there is no other one yet.
+        case lost
         /// Nothing is sent until this time, because the gateway does not know the device yet.
         case awaited(until: Int64)
         case ready
@@ -50,7 +55,14 @@ struct FrontLink {
         let account: String
     }
 
+    /// A message that waits in its place in the outbound lane until the gateway is there, or is known not to be.
+    struct Deferred {
+        let message: OutboundMessage
+        let slot: OutboundLane.Ticket
+    }
+
     private var phase = Phase.absent
+    private var deferred: [Deferred] = []
     private var frames = ControlFrames()
     private var lastNumber: UInt32 = 0
     /// Kept for a device list that changes later.
@@ -71,6 +83,27 @@ struct FrontLink {
     /// Whether the gateway has accepted the proof of the sidecar's device.
     var isReady: Bool {
         if case .ready = phase { true } else { false }
+    }
+
+    /// Whether there is no gateway in front, and none is expected.
+    var isAbsent: Bool {
+        if case .absent = phase { true } else { false }
+    }
+
+    /// Whether a gateway is expected that is not there, or has not accepted the device yet.
+    var isUncertain: Bool {
+        switch phase {
+        case .absent, .ready: false
+        case .lost, .awaited: true
+        }
+    }
+
+    /// The targets of the messages that wait, as written.
+    var waitingTargets: [String] {
+        let asked = (Array(questions.values) + Array(startingSessions.values)).compactMap { question in
+            if case .message(let message, _) = question.purpose { message.target } else { nil }
+        }
+        return deferred.map(\.message.target) + asked
     }
 
     /// Whether lines to the backend wait for the gateway.
@@ -119,12 +152,45 @@ struct FrontLink {
     /// Whether keys may be generated now; if so, counts it.
     mutating func mayMakeKeys(now: Int64) -> Bool { keys.allows(at: now) }
 
-    /// The gateway was lost.
+    /// The gateway was lost. Deferred messages go on waiting.
     ///
     /// - Returns: the queries that nobody will answer.
     mutating func lose() -> [Question] {
-        defer { self = FrontLink() }
-        return Array(questions.values) + Array(startingSessions.values)
+        let unanswered = Array(questions.values) + Array(startingSessions.values)
+        var new = FrontLink()
+        if !isAbsent { new.phase = .lost }
+        new.deferred = deferred
+        self = new
+        return unanswered
+    }
+
+    /// The backend is back, and offers no gateway.
+    ///
+    /// - Returns: whether a gateway was lost.
+    mutating func isMissing() -> Bool {
+        guard case .lost = phase else { return false }
+        phase = .absent
+        return true
+    }
+
+    // MARK: Deferred messages
+
+    /// Keeps a message until the gateway is there, or is known not to be.
+    ///
+    /// - Parameters:
+    ///   - slot: its place in the outbound lane.
+    ///   - limit: messages that may wait.
+    /// - Returns: false if too many wait.
+    mutating func keep(_ message: OutboundMessage, at slot: @autoclosure () -> OutboundLane.Ticket, limit: Int) -> Bool {
+        guard deferred.count < limit else { return false }
+        deferred.append(Deferred(message: message, slot: slot()))
+        return true
+    }
+
+    /// Removes and returns the messages that wait for the gateway, in order.
+    mutating func takeDeferred() -> [Deferred] {
+        defer { deferred = [] }
+        return deferred
     }
 
     // MARK: Control plane

@@ -31,6 +31,52 @@ extension IRCConnectionMachine {
         notify(Notices.frontMissing, out)
     }
 
+    // MARK: Deferred messages
+
+    /// Whether a message that would be plaintext waits until the gateway in front is there, or is known not to be.
+    ///
+    /// Behind the gateway its keys would be looked up, and the gateway would protect it on its way.
+    func waitsForFront(_ message: OutboundMessage, _ sidecar: SidecarConnection, _ out: MachineOutput) -> Bool {
+        guard sidecar.front.isUncertain, !isService(support.caseMapping.fold(message.target)) else { return false }
+        if !sidecar.front.keep(message, at: outbound.reserve(), limit: settings.heldLines) {
+            environment.tally.add(.failed)
+            notSent(message.target, Notices.tooManyPending, label: message.clientLabel, out)
+        }
+        return true
+    }
+
+    /// Sends the messages that have waited for the gateway, once it has accepted the device or is not awaited any more.
+    private func sendDeferred(_ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
+        guard !phase.isSuspended, !sidecar.front.isUncertain else { return }
+        for deferred in sidecar.front.takeDeferred() {
+            let message = deferred.message
+            let nick = support.caseMapping.fold(message.target)
+            if case .known(.outsider) = recipient(message.target, now), nick != foldedNick,
+                sidecar.front.asks(about: nick, now: now.monotonic, limit: settings.heldLines)
+            {
+                ask(about: nick, for: .message(message, at: deferred.slot), sidecar, now, out)
+            } else {
+                sendPlain(message, at: deferred.slot, now, out)
+            }
+        }
+        scheduleWake(now, out)
+    }
+
+    /// The backend is back. Messages that have waited for the gateway in front are not sent if it offers none: they would
+    /// be plaintext for the server too.
+    func resumedFront(_ now: Timestamp, _ out: MachineOutput) {
+        guard case .sidecar(let sidecar) = role else { return }
+        awaitFront(now, out)
+        guard sidecar.front.isMissing() else { return sendDeferred(sidecar, now, out) }
+        for deferred in sidecar.front.takeDeferred() {
+            outbound.resolve(deferred.slot, with: [])
+            let message = deferred.message
+            guard message.body.isText || carriesContent(message) else { continue }
+            environment.tally.add(.failed)
+            notSent(message.target, Notices.frontGone(message.target), label: message.clientLabel, out)
+        }
+    }
+
     /// Whether lines to the backend wait for the gateway in front.
     func isFrontAwaited(_ now: Timestamp) -> Bool {
         switch role {
@@ -63,6 +109,7 @@ extension IRCConnectionMachine {
         case .low: if sidecar.front.mayMakeKeys(now: now.monotonic) { out.jobs.append(.sidecar(.replenish(id))) }
         case .done:
             if sidecar.front.accepted() { notify(Notices.frontFound, out) }
+            sendDeferred(sidecar, now, out)
             if !sidecar.peers.hasHadFront {
                 sidecar.peers.hasHadFront = true
                 out.jobs.append(
@@ -77,6 +124,7 @@ extension IRCConnectionMachine {
             sidecar.front.refused()
             if let question = sidecar.front.answered(number) { return found(.legacy, question, sidecar, now, out) }
             notify(Notices.frontRefused(reason), out)
+            sendDeferred(sidecar, now, out)
         // Only clients send these.
         case .publish, .find, .replenish, .list: environment.tally.add(.badLines)
         }
@@ -183,23 +231,26 @@ extension IRCConnectionMachine {
     /// Sends a message to a recipient without keys as plaintext. The gateway in front applies its own policy.
     private func sendPlain(_ question: FrontLink.Question, _ now: Timestamp, _ out: MachineOutput) {
         guard case .message(let message, let slot) = question.purpose else { return }
-        if case .known(let recipient) = recipient(message.target, now), recipient != .outsider {
-            // Keys have arrived by another way in the meantime.
-            outbound.resolve(slot, with: [])
-            return send(message, now, out)
+        sendPlain(message, at: slot, now, out)
+    }
+
+    /// Sends a message that has waited in a place of the lane: there if it is plaintext, else as a new one.
+    private func sendPlain(
+        _ message: OutboundMessage, at slot: OutboundLane.Ticket, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        guard case .known(let recipient) = recipient(message.target, now) else { return }
+        let verdict = verdict(recipient, message)
+        if verdict == .plaintext, isNameable(message.target) {
+            return sendPlaintext(message, to: recipient, at: slot, now, out)
         }
-        switch verdict(.outsider, message) {
-        case .refuse(let refusal):
-            outbound.resolve(slot, with: [])
-            refuse(refusal, message, out)
-        case .seal:
-            // No policy seals for people without keys.
-            outbound.resolve(slot, with: [])
-            refuse(.outsider, message, out)
-        case .plaintext:
-            environment.tally.add(.sentPlaintext)
-            if case .sidecar(let sidecar) = role { noteOwn(.plain, message, sidecar, out) }
-            outbound.resolve(slot, with: message.lines.map { .line($0) })
+        outbound.resolve(slot, with: [])
+        switch verdict {
+        case .plaintext: refuse(.name, message, out)
+        case .refuse(let refusal): refuse(refusal, message, out)
+        // No policy seals for people without keys.
+        case .seal where recipient == .outsider: refuse(.outsider, message, out)
+        // Keys have arrived by another way in the meantime.
+        case .seal: send(message, now, out)
         }
     }
 
@@ -216,5 +267,6 @@ extension IRCConnectionMachine {
     /// Gives up expired queries: their messages are sent as if the recipients had no keys.
     func giveUpQuestions(_ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput) {
         for question in sidecar.front.expire(now: now.monotonic) { sendPlain(question, now, out) }
+        sendDeferred(sidecar, now, out)
     }
 }

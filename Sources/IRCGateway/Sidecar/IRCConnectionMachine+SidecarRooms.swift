@@ -201,7 +201,7 @@ extension IRCConnectionMachine {
             let isSealed = if case .seal = verdict { true } else { false }
             return RoomReport(
                 name: name,
-                protection: isSealed ? "end-to-end" : sidecar.front.isReady ? "gateway in front" : "plaintext",
+                protection: isSealed ? "end-to-end" : sidecar.isOnBareServer ? "plaintext" : "gateway in front",
                 isProtected: sidecar.protection.isProtected(name),
                 others: others.count, readers: readers.count,
                 outsiders: others.subtracting(readers).sorted().prefix(20).map(\.text))

@@ -113,6 +113,26 @@ import Testing
         #expect(!link.isReady && again.isEmpty && started == nil)
     }
 
+    /// Without the gateway it is not known how they would go.
+    @Test mutating func messagesWaitWhileAGatewayIsExpected() {
+        let (unexpected, nothing) = (link.isUncertain, link.lose())
+        #expect(!unexpected && nothing.isEmpty && link.isAbsent, "a bare server stays one")
+        link.expectAcceptance(now: 0)
+        #expect(link.isUncertain && !link.isAbsent)
+        let kept = [link.keep(message("bob"), at: 3, limit: 1), link.keep(message("bob"), at: 4, limit: 1)]
+        #expect(kept == [true, false] && link.waitingTargets == ["bob"])
+        _ = link.lose()
+        #expect(link.isUncertain && link.waitingTargets == ["bob"] && link.nextDeadline == nil)
+        link.expectAcceptance(now: 1)
+        let isMissing = link.isMissing()
+        _ = link.accepted()
+        let slots = link.takeDeferred().map(\.slot)
+        #expect(!isMissing && !link.isUncertain && slots == [3] && link.takeDeferred().isEmpty)
+        _ = link.lose()
+        let (missing, again) = (link.isMissing(), link.isMissing())
+        #expect(missing && !again && link.isAbsent)
+    }
+
     @Test mutating func keysAreMadeAFewTimesInAMinute() {
         let challenge = FrontLink.Challenge(nonce: [1], account: "alice")
         for _ in 0..<FrontLink.keysLimit { #expect(link.challenged(challenge, now: 1) == true) }
