@@ -10,6 +10,18 @@ package enum CaseMapping: String, Sendable {
     /// As ``rfc1459`` without `~` and `^`.
     case strictRFC1459 = "rfc1459-strict"
 
+    /// The mapping of a value of CASEMAPPING; nil if it is not known.
+    package init?(announced value: String) {
+        // The name in the first drafts of RPL_ISUPPORT.
+        let name = value.lowercased()
+        self.init(rawValue: name == "strict-rfc1459" ? "rfc1459-strict" : name)
+    }
+
+    /// Whether all mappings that servers have agree about a name: those here, and those for other alphabets.
+    package static func areAgreed(about name: String) -> Bool {
+        name.utf8.allSatisfy { $0 < 0x80 && rfc1459.fold($0) == ascii.fold($0) && !"{|}~".utf8.contains($0) }
+    }
+
     /// The lower case of a byte.
     @inline(__always)
     package func fold(_ byte: UInt8) -> UInt8 {

@@ -5,6 +5,9 @@ package struct ServerSupport: Equatable, Sendable {
     package var caseMapping = CaseMapping.rfc1459
     /// Whether the server has named its case mapping, and it is known.
     package private(set) var namesCaseMapping = false
+    /// Whether the server has named a case mapping that is not known. ``caseMapping`` is then ASCII, which folds fewest
+    /// names together.
+    package private(set) var hasUnknownCaseMapping = false
     /// The first characters of room names.
     package var channelTypes = Array("#&+!".utf8)
     /// Prefixes of a room's name that address only members with that status.
@@ -25,8 +28,9 @@ package struct ServerSupport: Equatable, Sendable {
             let value = pieces.count > 1 ? String(pieces[1]) : ""
             switch pieces[0].uppercased() {
             case "CASEMAPPING":
-                guard let named = CaseMapping(rawValue: value.lowercased()) else { continue }
-                (caseMapping, namesCaseMapping) = (named, true)
+                let named = CaseMapping(announced: value)
+                caseMapping = named ?? .ascii
+                (namesCaseMapping, hasUnknownCaseMapping) = (named != nil, named == nil)
             case "CHANTYPES": channelTypes = Array(value.utf8)
             case "STATUSMSG": statusPrefixes = Array(value.utf8)
             case "NICKLEN", "MAXNICKLEN":

@@ -45,6 +45,23 @@ import Testing
         #expect(CaseMapping.ascii.fold("AB[]") == "ab[]")
         #expect(CaseMapping.rfc1459.fold("AB[]\\^") == "ab{}|~")
         #expect(CaseMapping.strictRFC1459.fold("[]\\^") == "{}|^")
+        #expect(CaseMapping(announced: "RFC1459") == .rfc1459 && CaseMapping(announced: "rfc7613") == nil)
+        #expect(["rfc1459-strict", "Strict-RFC1459"].map { CaseMapping(announced: $0) } == [.strictRFC1459, .strictRFC1459])
+        let names = ["Alice-1_`", "a[", "a]", "a\\", "a^", "a{", "a}", "a|", "a~", "\u{E9}"]
+        #expect(names.map { CaseMapping.areAgreed(about: $0) } == [true] + Array(repeating: false, count: 9))
+    }
+
+    /// Under a mapping that nobody knows, as few names as possible are one.
+    @Test func unknownCaseMapping() throws {
+        var support = ServerSupport()
+        func announce(_ value: String) throws {
+            support.absorb(try IRCLine(ByteBuffer(string: ":s 005 me CASEMAPPING=\(value) :are supported")))
+        }
+        try announce("rfc1459")
+        try announce("rfc7613")
+        #expect(support.caseMapping == .ascii && !support.namesCaseMapping && support.hasUnknownCaseMapping)
+        try announce("strict-rfc1459")
+        #expect(support.caseMapping == .strictRFC1459 && support.namesCaseMapping && !support.hasUnknownCaseMapping)
     }
 
     @Test func masks() {

@@ -65,6 +65,38 @@ import Testing
         #expect(bob.texts == ["secret"] && again.texts.isEmpty)
     }
 
+    /// Nobody knows whether `al[ce` and `al{ce` are one account there, or `É` and `é`.
+    @Test func accountsOfAServerWithAnUnknownMappingAreNotGuessed() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        world.backend.caseMapping = "rfc7613"
+        func login(_ nick: String, _ account: String) -> World.Client {
+            world.connect(
+                nick,
+                lines: [
+                    "CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN",
+                    "AUTHENTICATE \(SimulatedBackend.proof(account))", "CAP END",
+                ])
+        }
+        func account(_ nick: String) -> AccountID? { world.environment.roster.owner(ofFoldedNick: nick)?.account }
+        let clients = [
+            login("b[b", "al[ce"), login("b{b", "al{ce"), login("eve", "\u{C9}ve"), login("carol", "Carol"),
+        ]
+        let accounts = ["b[b", "b{b", "eve"].compactMap(account)
+        #expect(Set(accounts).count == 3 && accounts.allSatisfy { !$0.isVerified })
+        #expect(account("carol") == .services("carol"))
+        world.send(clients[3], "PRIVMSG b[b :for the first")
+        world.send(clients[2], "PRIVMSG b{b :for the second")
+        #expect(clients[0].texts == ["for the first"] && clients[1].texts == ["for the second"])
+        // The login is repeated all the same, and a later one by hand takes the account of an earlier one away.
+        world.backendDies()
+        world.backendReturns()
+        #expect(world.backend.people[clients[0].id]?.account == "al[ce")
+        #expect(clients.allSatisfy(\.isOpen))
+        world.backend.login(clients[3].id, "c|d")
+        world.settle()
+        #expect(account("carol")?.isVerified == false)
+    }
+
     @Test func twoConnectionsOfOneAccountShareItsDevice() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice", account: "alice")

@@ -31,6 +31,8 @@ final class SimulatedBackend {
     var joinTags = ""
     /// What somebody is told who has joined: a server that plays back what was said before.
     var linesOnJoin: (Int, String) -> [String] = { _, _ in [] }
+    /// What it announces as CASEMAPPING.
+    var caseMapping = "ascii"
     /// What it sends to somebody before the end of the welcome.
     var linesInWelcome: (Int) -> [String] = { _ in [] }
     /// Whether the welcome ends.
@@ -158,7 +160,8 @@ final class SimulatedBackend {
         else { return }
         people[id]?.isRegistered = true
         send(id, ":srv 001 \(person.nick) :Welcome")
-        send(id, ":srv 005 \(person.nick) CASEMAPPING=ascii NICKLEN=30 CHANTYPES=# STATUSMSG=@+ :are supported")
+        let tokens = "CASEMAPPING=\(caseMapping) NICKLEN=30 CHANTYPES=# STATUSMSG=@+"
+        send(id, ":srv 005 \(person.nick) \(tokens) :are supported")
         for line in linesInWelcome(id) { send(id, line) }
         if endsWelcome { send(id, ":srv 422 \(person.nick) :No MOTD") }
     }

@@ -26,7 +26,7 @@ extension IRCConnectionMachine {
     /// Whether the client stays connected during an outage: it is protected, and its login can be repeated.
     package var outlivesBackend: Bool {
         guard isProtecting, isRegistered, !phase.isClosed, !lines.isOpaque, !registration.isEnding else { return false }
-        guard account.isVerified else { return true }
+        guard identity.isLoggedIn else { return true }
         switch registration.login {
         case .plain: return true
         case .none: return registration.password != nil || role.isSidecar
@@ -171,7 +171,7 @@ extension IRCConnectionMachine {
         case 432, 433, 436, 437: perform(phase.inOutage { $0.nickRefused() }, now, out)
         case 464, 465, 466: perform(phase.inOutage { $0.registrationRefused() }, now, out)
         case 900:
-            let isOwn = role.isSidecar || line.text(2).map(support.caseMapping.fold) == account.text
+            let isOwn = role.isSidecar || line.text(2).map(identity.isLogin) == true
             phase.inOutage { $0.loggedIn(isOwn: isOwn) }
         case 903: perform(phase.inOutage { $0.loginAccepted() }, now, out)
         case 902, 904, 905, 906, 907, 908: perform(phase.inOutage { $0.loginRefused() }, now, out)
@@ -183,7 +183,7 @@ extension IRCConnectionMachine {
     func continueResumption(_ now: Timestamp, _ out: MachineOutput) {
         guard phase.isSuspended, capabilities.stage == .done else { return }
         capabilities.endWait()
-        let repeatsLogin = registration.repeatableLogin != nil && account.isVerified
+        let repeatsLogin = registration.repeatableLogin != nil && identity.isLoggedIn
         let hasLogin = capabilities.has("sasl")
         perform(phase.inOutage { $0.negotiated(repeatsLogin: repeatsLogin, hasLogin: hasLogin) }, now, out)
     }
@@ -219,7 +219,7 @@ extension IRCConnectionMachine {
     /// Whether the connection needs an accepted login to continue as its account.
     private var needsLogin: Bool {
         switch role {
-        case .front: account.isVerified
+        case .front: identity.isLoggedIn
         case .sidecar: registration.repeatableLogin != nil
         }
     }

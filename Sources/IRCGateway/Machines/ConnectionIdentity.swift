@@ -28,7 +28,7 @@ struct ConnectionIdentity {
     private var logouts = 0
     /// Whether the server's welcome has ended, so that a case mapping that it has not named is that of the RFC.
     private var isWelcomed = false
-    /// A login whose account depends on the server's case mapping, which is not known yet; nil if there is none.
+    /// A login whose account depends on the server's case mapping, which is not known (yet); nil if there is none.
     private var undecided: String?
     /// What the server has announced in RPL_ISUPPORT, and its expected case mapping before that.
     private(set) var support = ServerSupport()
@@ -100,7 +100,9 @@ struct ConnectionIdentity {
     // MARK: Accounts
 
     /// The mapping of account names. It does not depend on what is expected, because devices are stored under them.
-    private var accountMapping: CaseMapping { support.namesCaseMapping ? support.caseMapping : .rfc1459 }
+    private var accountMapping: CaseMapping {
+        support.namesCaseMapping || support.hasUnknownCaseMapping ? support.caseMapping : .rfc1459
+    }
 
     /// All accounts whose envelopes this connection can open, the current one first.
     var accounts: [AccountID] { [account] + previous.reversed() }
@@ -108,27 +110,41 @@ struct ConnectionIdentity {
     /// The backend has logged the connection in.
     ///
     /// A login by SASL comes before the server names its case mapping. If the mappings disagree about the name, the account
-    /// would be that of another person on some servers, so that the login counts as soon as the mapping is known.
+    /// would be that of another person on some servers, so that the login counts as soon as the mapping is known. It never
+    /// does on a server whose mapping this program does not know: the connection has an account of its own there.
     ///
     /// - Parameter isRegistered: whether messages can have been sent to the earlier account.
     /// - Returns: nil if the account is the same, or not known yet; see ``takeUndecided()``.
     mutating func loggedIn(_ name: String, isRegistered: Bool) -> AccountChange? {
-        undecided = nil
-        guard knowsMapping || CaseMapping.ascii.fold(name) == CaseMapping.rfc1459.fold(name) else {
+        guard decides(name) else {
+            let change = loggedOut(isRegistered: isRegistered)
             undecided = name
-            return nil
+            return change
         }
+        undecided = nil
         return change(to: .services(accountMapping.fold(name)), isRegistered)
     }
 
-    private var knowsMapping: Bool { support.namesCaseMapping || isWelcomed }
+    /// Whether the account of a name is known.
+    private func decides(_ name: String) -> Bool {
+        support.namesCaseMapping || isWelcomed && !support.hasUnknownCaseMapping || CaseMapping.areAgreed(about: name)
+    }
+
+    /// Whether the backend has logged the connection in, also if its account is not known.
+    var isLoggedIn: Bool { account.isVerified || undecided != nil }
+
+    /// Whether a name is that of the connection's login.
+    func isLogin(_ name: String) -> Bool {
+        if let undecided { return ExactText(undecided) == ExactText(name) }
+        return account.isVerified && account == .services(accountMapping.fold(name))
+    }
 
     /// Removes and returns the name of a login that waited for the server's case mapping; nil if there is none, or the
     /// mapping is still not known.
     mutating func takeUndecided() -> String? {
-        guard knowsMapping else { return nil }
-        defer { undecided = nil }
-        return undecided
+        guard let name = undecided, decides(name) else { return nil }
+        undecided = nil
+        return name
     }
 
     /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.

@@ -92,6 +92,27 @@ import Testing
         #expect(identity.account == .services(mapping == "ascii" ? "b[b" : "b{b"))
     }
 
+    /// The names that it compares are not known either.
+    @Test mutating func noLoginIsGuessedUnderAnUnknownMapping() throws {
+        _ = identity.loggedIn("alice", isRegistered: false)
+        let change = identity.loggedIn("Al[ce", isRegistered: false)
+        #expect(change?.left == .services("alice") && identity.account == .connection(7, logouts: 1))
+        for line in [":srv 005 al CASEMAPPING=koi8-r :are supported", ":srv 376 al :End of MOTD"] {
+            _ = identity.absorb(try parsed(line))
+            let name = identity.takeUndecided()
+            #expect(name == nil && identity.support.caseMapping == .ascii)
+        }
+        #expect(identity.isLoggedIn && identity.isLogin("Al[ce") && !identity.isLogin("Al{ce"))
+        for name in ["al{ce", "a|b", "a~", "\u{E9}ve"] {
+            _ = identity.loggedIn(name, isRegistered: true)
+            #expect(!identity.account.isVerified && identity.isLogin(name))
+        }
+        _ = identity.loggedIn("Alice-1_", isRegistered: true)
+        #expect(identity.account == .services("alice-1_") && identity.isLogin("ALICE-1_"))
+        _ = identity.loggedOut(isRegistered: true)
+        #expect(!identity.isLoggedIn && !identity.isLogin("Al[ce"))
+    }
+
     @Test mutating func aLoginThatWaitsEndsWithALogout() throws {
         _ = identity.loggedIn("Al[ce", isRegistered: false)
         _ = identity.loggedOut(isRegistered: false)
