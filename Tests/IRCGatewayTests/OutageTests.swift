@@ -218,6 +218,24 @@ import Testing
         #expect(!world.canary.contains("for the first"))
     }
 
+    /// Nothing can be sent before the backend is back.
+    @Test func anOutageWakesNobody() throws {
+        let world = try World(.hosted)
+        let (alice, bob) = (world.connect("alice"), world.connect("bob"))
+        world.send(alice, "PRIVMSG bob :before")
+        world.backendDies()
+        world.send(alice, "AWAY :gone")
+        world.send(alice, "PRIVMSG bob :meanwhile")
+        for client in [alice, bob] {
+            let output = MachineOutput()
+            client.machine.woken(at: world.now, output)
+            #expect(output.wakeAt.map { $0 > world.now.monotonic + 100_000_000 } ?? true)
+        }
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(bob.texts == ["before", "meanwhile"])
+    }
+
     /// Servers deliver messages as soon as a client is registered, which is before the end of their welcome.
     @Test func messagesBeforeTheEndOfTheWelcomeArrive() throws {
         let world = try World(.opportunistic, offers: SimulatedBackend.modern)
@@ -234,7 +252,8 @@ import Testing
             return [
                 ":srv NOTICE alice :the server's word", ":srv 372 alice :- motd", ":alice MODE alice :+i",
                 ":carol!c@host.test PRIVMSG alice :early", ":alice!alice@host.test JOIN #Ops",
-                ":srv 353 alice = #Ops :alice carol", ":srv 366 alice #Ops :End", ":carol!c@host.test PRIVMSG #Ops :here",
+                ":srv 353 alice = #Ops :alice carol", ":srv 366 alice #Ops :End",
+                ":carol!c@host.test PRIVMSG #Ops :here",
             ]
         }
         let seen = alice.read.count
@@ -264,7 +283,8 @@ import Testing
         #expect(alice.read.last == ":carol!c@host.test PRIVMSG alice :[not encrypted] early")
         #expect(!alice.machine.isMember(of: "#ops"))
         // A server that never ends its welcome does not fill memory.
-        let flood = Array(repeating: ":carol!c@host.test PRIVMSG alice :" + String(repeating: "x", count: 400), count: 500)
+        let line = ":carol!c@host.test PRIVMSG alice :" + String(repeating: "x", count: 400)
+        let flood = Array(repeating: line, count: 500)
         world.backend.linesInWelcome = { _ in flood }
         let seen = alice.read.count
         world.backendReturns()

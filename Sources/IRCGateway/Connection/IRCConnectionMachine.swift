@@ -405,6 +405,8 @@ package final class IRCConnectionMachine {
             if let deadline = sidecar.front.nextDeadline { out.wake(at: deadline) }
             if let deadline = sidecar.exchange.deadline { out.wake(at: deadline) }
         }
+        // Nothing is sent before the end of an outage, or of the wait for a gateway in front.
+        guard phase.isOpen, !isFrontAwaited(now) else { return }
         if let time = outbound.nextWake(now: now.monotonic) { out.wake(at: time) }
     }
 }
