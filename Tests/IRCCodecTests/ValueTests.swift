@@ -46,7 +46,7 @@ import Testing
         #expect(CaseMapping.rfc1459.fold("AB[]\\^") == "ab{}|~")
         #expect(CaseMapping.strictRFC1459.fold("[]\\^") == "{}|^")
         #expect(CaseMapping(announced: "RFC1459") == .rfc1459 && CaseMapping(announced: "rfc7613") == nil)
-        #expect(["rfc1459-strict", "Strict-RFC1459"].map { CaseMapping(announced: $0) } == [.strictRFC1459, .strictRFC1459])
+        for name in ["rfc1459-strict", "Strict-RFC1459"] { #expect(CaseMapping(announced: name) == .strictRFC1459) }
         let names = ["Alice-1_`", "a[", "a]", "a\\", "a^", "a{", "a}", "a|", "a~", "\u{E9}"]
         #expect(names.map { CaseMapping.areAgreed(about: $0) } == [true] + Array(repeating: false, count: 9))
     }

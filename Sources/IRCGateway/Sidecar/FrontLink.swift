@@ -181,7 +181,9 @@ struct FrontLink {
     ///   - slot: its place in the outbound lane.
     ///   - limit: messages that may wait.
     /// - Returns: false if too many wait.
-    mutating func keep(_ message: OutboundMessage, at slot: @autoclosure () -> OutboundLane.Ticket, limit: Int) -> Bool {
+    mutating func keep(
+        _ message: OutboundMessage, at slot: @autoclosure () -> OutboundLane.Ticket, limit: Int
+    ) -> Bool {
         guard deferred.count < limit else { return false }
         deferred.append(Deferred(message: message, slot: slot()))
         return true
