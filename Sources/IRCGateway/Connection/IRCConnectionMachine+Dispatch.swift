@@ -81,6 +81,11 @@ extension IRCConnectionMachine {
                 guard advance(request, now, out) else { return scheduleWake(now, out) }
             }
         }
+        while let raw = outbound.firstBehind {
+            guard outbound.spend(raw.readableBytes, now: now.monotonic) else { return scheduleWake(now, out) }
+            out.upstream.writeImmutableBuffer(raw)
+            outbound.popBehind()
+        }
     }
 
     /// Writes the next lines of a request; false if it has to wait.

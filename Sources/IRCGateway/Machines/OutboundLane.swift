@@ -3,10 +3,13 @@
 // acknowledged.
 //
 // Nothing overtakes a reserved position. A request that is held leaves the lane, so that nothing else waits for it, and
-// no later request to the same recipient overtakes it. The machine knows no names of people and no capabilities: the
+// no later request to the same recipient overtakes it. Lines that other people cause, such as introductions, wait behind
+// everything else, so that nobody can delay the client's own lines. The machine knows no names of people and no capabilities: the
 // connection says which recipients can be reached, and writes the lines.
 
+import DequeModule
 import IRCCodec
+import NIOCore
 import RequestQueue
 import StorePort
 
@@ -36,7 +39,12 @@ struct OutboundLane {
     /// Ours: the shortest pause before the same request is tried again, in nanoseconds.
     private static let requestPause: Int64 = 5_000_000
 
+    /// Ours: lines that wait behind the lane; an introduction has about eight.
+    private static let linesBehind = 256
+
     private var queue = OrderedQueue<OutboundEntry>()
+    /// Lines that are sent when nothing in the lane can be.
+    private var behind: Deque<ByteBuffer> = []
     private var pacer: Pacer
     private var seals: [Ticket: PendingSeal] = [:]
     /// Positions for an account's waiting requests, each with the position of its waiting lines in the inbound lane.
@@ -92,12 +100,26 @@ struct OutboundLane {
         let next = held.isEmpty ? nil : now + Self.heldInterval
         let slot: Int64
         switch queue.first {
-        case nil: return next
+        case nil where behind.isEmpty: return next
+        case nil: slot = pacer.nextSlot(now: now)
         case .line: slot = pacer.nextSlot(now: now)
         case .request: slot = max(pacer.nextSlot(now: now), now + Self.requestPause)
         }
         return min(next ?? slot, slot)
     }
+
+    // MARK: Behind the lane
+
+    /// Whether so many lines wait behind the lane that no more should.
+    var isFullBehind: Bool { behind.count >= Self.linesBehind }
+
+    /// Adds a line that waits for everything in the lane.
+    mutating func appendBehind(_ line: ByteBuffer) { behind.append(line) }
+
+    /// The next line behind the lane; nil if there is none, or the lane comes first.
+    var firstBehind: ByteBuffer? { queue.first == nil ? behind.first : nil }
+
+    mutating func popBehind() { behind.removeFirst() }
 
     // MARK: Pace
 

@@ -11,6 +11,10 @@ import RequestQueue
 import Vault
 
 extension IRCConnectionMachine {
+    /// Ours: entries of the outbound lane, with which no more control messages are added that other people cause. A next
+    /// message to them has the same effect.
+    private static let busyLane = 32
+
     private func nick(_ written: String) -> Nick {
         Nick(written: written, folded: support.caseMapping.fold(written))
     }
@@ -20,6 +24,12 @@ extension IRCConnectionMachine {
     ) {
         for action in actions {
             switch action {
+            case .introduce(let ticket, _) where outbound.isFullBehind:
+                // The peer announces itself again.
+                _ = sidecar.exchange.introductionMade(ticket)
+            case .begin where outbound.count >= Self.busyLane, .answer where outbound.count >= Self.busyLane,
+                .askForKey where outbound.count >= Self.busyLane:
+                break
             case .introduce(let ticket, let nick):
                 let capacity = lineCapacity(verb: "NOTICE", target: nick)
                 out.jobs.append(.sidecar(.introduce(connection: id, ticket: ticket, capacity: capacity)))
@@ -139,19 +149,23 @@ extension IRCConnectionMachine {
         _ ticket: UInt64, _ bodies: [[UInt8]], _ sidecar: SidecarConnection, _ now: Timestamp, _ out: MachineOutput
     ) {
         guard let target = sidecar.exchange.introductionMade(ticket) else { return }
-        notice(bodies, to: target)
+        for line in noticeLines(bodies, to: target) { outbound.appendBehind(line) }
         pump(now, out)
     }
 
     /// Sends the lines of an envelope that is no request: nothing waits for it, and it is not repeated.
     func notice(_ bodies: [[UInt8]], to target: String) {
-        for body in bodies {
+        for line in noticeLines(bodies, to: target) { outbound.append(.line(line)) }
+    }
+
+    private func noticeLines(_ bodies: [[UInt8]], to target: String) -> [ByteBuffer] {
+        bodies.map { body in
             var line = ByteBuffer()
             if capabilities.has("message-tags") { line.writeTags([IRCTag(key: PawlCapability.tag, value: "")]) }
             line.writeString("NOTICE \(target) :")
             line.writeBytes(body)
             line.writeString("\r\n")
-            outbound.append(.line(line))
+            return line
         }
     }
 

@@ -79,11 +79,17 @@ struct KeyExchange {
         let until: Int64
     }
 
-    /// Ours: the period of the limits below, in nanoseconds. An introduction has about eight lines.
+    /// Ours: the period of the limits below, in nanoseconds. An introduction has about eight lines, and anybody can cause
+    /// one; an answer has up to eight.
     static let introductionPeriod: Int64 = 60_000_000_000
     static let introductionsPerNick = 4
     static let introductionLimit = 30
+    static let answersPerSender = 16
     static let answerLimit = 120
+    /// Ours: in nanoseconds. A peer that loses keys, or messages of an exchange, needs a few introductions and no more.
+    static let longPeriod: Int64 = 3_600_000_000_000
+    /// Ours: introductions to one nick in ``longPeriod``.
+    static let introductionsPerNickAndHour = 24
     /// Ours: how long a message waits for keys, in nanoseconds.
     static let patience: Int64 = 20_000_000_000
     /// Ours: the pause before the first repeated announcement, in nanoseconds; then four times as long each time. A
@@ -97,13 +103,15 @@ struct KeyExchange {
 
     /// Folded nicks and rooms to which this connection sent an announcement: how often, and the time of the last one.
     private var announced: [ExactText: (times: Int, at: Int64)] = [:]
-    /// The folded nicks to which keys were sent, with the time.
+    /// The folded nicks to which keys were sent, with the time; those for which a message has waited in vain are removed.
     private var introduced: [(nick: ExactText, at: Int64)] = []
+    /// The folded nicks to which keys were sent in ``longPeriod``, with the time.
+    private var counted: [(nick: ExactText, at: Int64)] = []
     /// Targets of introductions that the vault is preparing.
     private var introductions: [UInt64: String] = [:]
     private var lastTicket: UInt64 = 0
-    /// Bounds the answers to the beginnings of sessions: each has up to eight lines, and anybody can cause one.
-    private var answers = RateLimit(Self.answerLimit, in: Self.introductionPeriod)
+    /// The answers to the beginnings of sessions in ``introductionPeriod``, with the time.
+    private var answers: [(sender: AccountID, at: Int64)] = []
     /// Peers to which the beginning of a session was sent, with the time until which messages wait for the answer.
     ///
     /// Until the answer each message would repeat the beginning, which is eight lines.
@@ -169,11 +177,25 @@ struct KeyExchange {
     /// Whether keys may be sent to a nick now; if so, counts it.
     private mutating func mayIntroduce(to nick: Nick, now: Int64) -> Bool {
         introduced.removeAll { $0.at + Self.introductionPeriod <= now }
+        counted.removeAll { $0.at + Self.longPeriod <= now }
         let name = ExactText(nick.folded)
-        guard introduced.count < Self.introductionLimit,
-            introduced.count(where: { $0.nick == name }) < Self.introductionsPerNick
+        let recent = counted.filter { $0.at + Self.introductionPeriod > now }
+        guard recent.count < Self.introductionLimit,
+            recent.count(where: { $0.nick == name }) < Self.introductionsPerNick,
+            counted.count(where: { $0.nick == name }) < Self.introductionsPerNickAndHour
         else { return false }
         introduced.append((name, now))
+        counted.append((name, now))
+        return true
+    }
+
+    /// Whether the beginning of a session may be answered now; if so, counts it.
+    private mutating func mayAnswer(_ sender: AccountID, now: Int64) -> Bool {
+        answers.removeAll { $0.at + Self.introductionPeriod <= now }
+        guard answers.count < Self.answerLimit,
+            answers.count(where: { $0.sender == sender }) < Self.answersPerSender
+        else { return false }
+        answers.append((sender, now))
         return true
     }
 
@@ -191,7 +213,7 @@ struct KeyExchange {
         if opened.protection == .device, unanswered.removeValue(forKey: opened.sender) != nil {
             actions += release(opened.sender, person)
         }
-        if let answer = opened.answer, answers.allows(at: now) {
+        if let answer = opened.answer, mayAnswer(opened.sender, now: now) {
             actions.append(.answer(answer, to: nick.written))
             if opened.protection != .device { sessionBegun(with: opened.sender, now: now) }
         }

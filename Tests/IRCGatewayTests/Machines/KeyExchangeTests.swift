@@ -22,10 +22,11 @@ import Vault
     }
 
     private func opened(
-        _ event: PeerEvent? = nil, answer: Opened.Answer? = nil, _ protection: Protection = .plaintext
+        _ event: PeerEvent? = nil, answer: Opened.Answer? = nil, _ protection: Protection = .plaintext,
+        sender: String = "bob"
     ) -> Opened {
         Opened(
-            body: Self.body, sequence: nil, sender: .nick("bob"), gap: 0, protection: protection, event: event,
+            body: Self.body, sequence: nil, sender: .nick(sender), gap: 0, protection: protection, event: event,
             answer: answer)
     }
 
@@ -59,6 +60,18 @@ import Vault
         let another = exchange.announced(by: Nick(written: "carol", folded: "carol"), now: 1)
         let later = exchange.announced(by: Self.bob, now: KeyExchange.introductionPeriod)
         #expect(another.isEmpty && later.count == 1)
+    }
+
+    /// At one line a second the person would write nothing else, and everybody on the network can do it.
+    @Test mutating func introductionsToOneNickAreFewInAnHour() {
+        let period = KeyExchange.introductionPeriod
+        var sent = 0
+        for minute in 0..<60 {
+            for _ in 0..<9 { sent += exchange.announced(by: Self.bob, now: Int64(minute) * period).count }
+        }
+        #expect(sent == KeyExchange.introductionsPerNickAndHour)
+        let later = exchange.announced(by: Self.bob, now: 60 * period)
+        #expect(later.count == 1)
     }
 
     @Test mutating func anAnnouncementIsRepeatedAfterLongerAndLongerPauses() {
@@ -104,12 +117,19 @@ import Vault
     /// Each answer has up to eight lines.
     @Test mutating func answersAreLimited() {
         let answer = Opened.Answer(body: Body(text: [2]), device: DeviceID(7))
-        for _ in 0..<KeyExchange.answerLimit {
+        for _ in 0..<KeyExchange.answersPerSender {
             let actions = open(opened(answer: answer))
             #expect(actions.count == 1)
         }
+        let ofOne = open(opened(answer: answer))
+        #expect(ofOne.isEmpty)
+        for number in KeyExchange.answersPerSender..<KeyExchange.answerLimit {
+            let actions = open(opened(answer: answer, sender: "n\(number)"))
+            #expect(actions.count == 1)
+        }
         let (tooMany, later) = (
-            open(opened(answer: answer), at: 1), open(opened(answer: answer), at: KeyExchange.introductionPeriod)
+            open(opened(answer: answer, sender: "carol"), at: 1),
+            open(opened(answer: answer), at: KeyExchange.introductionPeriod)
         )
         #expect(tooMany.isEmpty && later.count == 1)
     }

@@ -68,6 +68,23 @@ import Testing
         #expect(sent() == [3, 5])
     }
 
+    /// Other people cause them.
+    @Test mutating func linesBehindTheLaneDelayNothing() {
+        lane = OutboundLane(Pacer.Limit(burst: 1, linesPerSecond: 1))
+        for number in 0..<300 where !lane.isFullBehind { lane.appendBehind(ByteBuffer(string: "\(number)")) }
+        #expect(lane.isFullBehind && lane.isEmpty && lane.isSettled && lane.count == 0)
+        #expect(lane.firstBehind == ByteBuffer(string: "0"))
+        #expect(lane.spend(1, now: 0) && lane.nextWake(now: 0).map { $0 > 0 } == true)
+        lane.append(.line(ByteBuffer(string: "own")))
+        #expect(lane.firstBehind == nil)
+        lane.popFirst()
+        lane.popBehind()
+        #expect(lane.firstBehind == ByteBuffer(string: "1") && !lane.isFullBehind)
+        // A message that is being sealed is not delayed either, and nothing waits for it.
+        _ = lane.beginSeal(seal("bob"))
+        #expect(lane.firstBehind != nil)
+    }
+
     // MARK: Held requests
 
     @Test mutating func heldRequestsHoldUpNobodyElseAndAreNotOvertaken() {
