@@ -32,10 +32,15 @@ package struct FragmentAssembler: Sendable {
         case overflow
     }
 
-    private struct Key: Hashable {
+    /// Identifies an envelope among those of all sources.
+    package struct Key: Hashable, Sendable {
         let source: String
         let target: String
         let id: UInt32
+
+        package init(source: String, target: String, id: UInt32) {
+            (self.source, self.target, self.id) = (source, target, id)
+        }
     }
 
     private struct Partial {
@@ -58,6 +63,9 @@ package struct FragmentAssembler: Sendable {
     package var nextDeadline: Int64? { partials.values.map(\.deadline).min() }
 
     package var isEmpty: Bool { partials.isEmpty }
+
+    /// Whether an envelope is incomplete.
+    package func contains(_ key: Key) -> Bool { partials[key] != nil }
 
     /// Adds one fragment. The source is the whole `nick!user@host`, so that fragments of different people never mix.
     package mutating func add(

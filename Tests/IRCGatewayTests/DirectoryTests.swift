@@ -201,6 +201,29 @@ import Vault
         #expect(texts(second).map { $0.hasPrefix("[e2e] long long") } == [true])
     }
 
+    /// Of one message a line is lost; it is given up while another one of the same person arrives.
+    @Test func aLostLineTakesNoOtherMessageAway() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        var parts: [String] = []
+        front.backend.relay = { line in
+            parts.append(line)
+            return []
+        }
+        alice.send(first, "PRIVMSG bob :" + String(repeating: "lost ", count: 80))
+        let lost = parts
+        parts = []
+        alice.send(first, "PRIVMSG bob :" + String(repeating: "whole ", count: 80))
+        front.backend.relay = { [$0] }
+        #expect(lost.count > 1 && parts.count > 1)
+        front.forge(second, [lost[0]])
+        front.advance(seconds: 29)
+        front.forge(second, [parts[0]])
+        front.advance(seconds: 2)
+        front.forge(second, Array(parts[1...]))
+        #expect(texts(second).map { $0.hasPrefix("[e2e] whole whole") } == [true])
+    }
+
     /// A login after the registration brings a second challenge, while the proof for the first one is being stored.
     @Test func aProofForAnEarlierChallengeIsNotSent() throws {
         let (_, second) = try unproven()

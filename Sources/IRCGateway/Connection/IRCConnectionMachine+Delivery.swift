@@ -91,31 +91,38 @@ extension IRCConnectionMachine {
         let outcome = inbound.fragments.add(fragment, settings.fragments, now: now.monotonic)
         defer { scheduleWake(now, out) }
         if fragment.isReplay { return collected(replay: outcome, line, now, out) }
-        let name = "\(line.string(line.source)) \(id)"
         switch outcome {
         case .complete(let envelope):
-            let raws = takeRaws(name) + [raw]
+            let raws = takeRaws(fragment.key) + [raw]
             if !deliversToDevice(envelope, line, raws, now, out) { open(envelope, line, raws, now, out) }
         case .contradiction, .overflow:
-            _ = takeRaws(name)
+            dropRaws()
             report(.malformed, from: line.string(line.sourceNick), out)
-        case .waiting: if case .front(let device) = role, clientReadsEnvelopes { device.keep(raw, of: name) }
+        case .waiting:
+            guard case .front(let device) = role, clientReadsEnvelopes else { break }
+            device.keep(raw, of: fragment.key) { inbound.fragments.contains($0) }
         case .duplicate: break
         }
     }
 
     /// Takes the kept lines of an envelope's fragments.
-    private func takeRaws(_ name: String) -> [ByteBuffer] {
+    private func takeRaws(_ envelope: FragmentAssembler.Key) -> [ByteBuffer] {
         switch role {
-        case .front(let device): device.takeFragments(of: name)
+        case .front(let device): device.takeFragments(of: envelope)
         case .sidecar: []
         }
     }
 
+    /// Drops the kept lines of envelopes that are not collected any more.
+    func dropRaws() {
+        if case .front(let device) = role { device.dropFragments { inbound.fragments.contains($0) } }
+    }
+
     func expireFragments(_ now: Timestamp, _ out: MachineOutput) {
         reportReplays(inbound.fragments.expireReplays(now: now.monotonic), out)
-        for source in inbound.fragments.expire(now: now.monotonic) {
-            if case .front(let device) = role { device.dropFragments(from: source) }
+        let lost = inbound.fragments.expire(now: now.monotonic)
+        if !lost.isEmpty { dropRaws() }
+        for source in lost {
             environment.tally.add(.fragmentsLost)
             let nick = String(source.prefix { $0 != "!" })
             notify(Notices.fragmentsLost(from: nick), about: nick, out)

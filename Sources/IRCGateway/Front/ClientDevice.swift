@@ -33,7 +33,7 @@ final class ClientDevice {
     private var questions = 0
     private var questionsSince: Int64 = 0
     /// The original lines of incomplete envelopes, in case the client has to open them.
-    private var fragments: [ExactText: [ByteBuffer]] = [:]
+    private var fragments: [FragmentAssembler.Key: [ByteBuffer]] = [:]
     /// Accounts whose conversation with this connection's account is known to be end-to-end.
     private var protected: Set<AccountID> = []
     /// Senders for which this connection, which has no device, has had the notice.
@@ -137,15 +137,20 @@ final class ClientDevice {
     }
 
     /// Keeps a line of an incomplete envelope, in case the client has to open it.
-    func keep(_ raw: ByteBuffer, of envelope: String) {
+    ///
+    /// - Parameter isIncomplete: whether more of an envelope is expected; the lines of the others are dropped.
+    func keep(_ raw: ByteBuffer, of envelope: FragmentAssembler.Key, isIncomplete: (FragmentAssembler.Key) -> Bool) {
+        if fragments[envelope] == nil { dropFragments(unless: isIncomplete) }
         fragments[envelope, default: []].append(raw)
     }
 
     /// Removes and returns the lines of an envelope.
-    func takeFragments(of envelope: String) -> [ByteBuffer] { fragments.removeValue(forKey: envelope) ?? [] }
+    func takeFragments(of envelope: FragmentAssembler.Key) -> [ByteBuffer] {
+        fragments.removeValue(forKey: envelope) ?? []
+    }
 
-    /// Removes the lines of all incomplete envelopes of a source.
-    func dropFragments(from source: String) {
-        fragments = fragments.filter { !$0.key.text.hasPrefix(source + " ") }
+    /// Removes the lines of envelopes of which no more is expected.
+    func dropFragments(unless isIncomplete: (FragmentAssembler.Key) -> Bool) {
+        fragments = fragments.filter { isIncomplete($0.key) }
     }
 }

@@ -15,6 +15,9 @@ struct FragmentCollector {
         var count: Int
         var bytes: [UInt8]
         var isReplay: Bool
+
+        /// That of its envelope.
+        var key: FragmentAssembler.Key { .init(source: source, target: target, id: id) }
     }
 
     /// Ours: how long a replayed message waits for its fragments, in nanoseconds. A replay arrives in one piece.
@@ -50,6 +53,9 @@ struct FragmentCollector {
             source: fragment.source, target: fragment.target, id: fragment.id, index: fragment.index,
             count: fragment.count, bytes: fragment.bytes, now: now)
     }
+
+    /// Whether a live envelope is incomplete.
+    func contains(_ envelope: FragmentAssembler.Key) -> Bool { live?.contains(envelope) ?? false }
 
     /// Removes live envelopes that have waited too long; returns their sources.
     mutating func expire(now: Int64) -> [String] { live?.expire(now: now) ?? [] }

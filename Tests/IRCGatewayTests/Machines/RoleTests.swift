@@ -40,12 +40,20 @@ func parsed(_ text: String) throws -> IRCLine { try IRCLine(ByteBuffer(string: t
 
     @Test func linesOfAnEnvelopeAreTakenOnce() {
         let line = ByteBuffer(string: "part\r\n")
-        #expect(device.takeFragments(of: "bob!b@h 1").isEmpty)
-        for envelope in ["bob!b@h 1", "bob!b@h 2", "bobby!b@h 1"] { device.keep(line, of: envelope) }
-        device.dropFragments(from: "bob!b@h")
-        #expect(device.takeFragments(of: "bob!b@h 1").isEmpty && device.takeFragments(of: "bob!b@h 2").isEmpty)
-        #expect(device.takeFragments(of: "bobby!b@h 1") == [line])
-        #expect(device.takeFragments(of: "bobby!b@h 1").isEmpty, "taken once")
+        func key(_ source: String, _ id: UInt32) -> FragmentAssembler.Key {
+            .init(source: source + "!b@h", target: "alice", id: id)
+        }
+        #expect(device.takeFragments(of: key("bob", 1)).isEmpty)
+        for envelope in [key("bob", 1), key("bob", 2), key("bobby", 1)] {
+            device.keep(line, of: envelope) { _ in true }
+        }
+        device.dropFragments { $0 != key("bob", 1) }
+        #expect(device.takeFragments(of: key("bob", 1)).isEmpty && device.takeFragments(of: key("bob", 2)) == [line])
+        #expect(device.takeFragments(of: key("bobby", 1)) == [line])
+        #expect(device.takeFragments(of: key("bobby", 1)).isEmpty, "taken once")
+        // Those of the other envelopes have been displaced.
+        for id in 0..<9 { device.keep(line, of: key("bob", id)) { $0 == key("bob", 3) } }
+        #expect((0..<9).map { device.takeFragments(of: key("bob", $0)).count } == [0, 0, 0, 1, 0, 0, 0, 0, 1])
     }
 
     @Test func queriesAreLimitedInAMinute() {
