@@ -218,6 +218,29 @@ import Testing
         #expect(!world.canary.contains("for the first"))
     }
 
+    /// It waits with the client's other lines, behind the gateway's own negotiation.
+    @Test(arguments: [false, true]) func aCapabilityRequestInAnOutageIsAnsweredAfterIt(diesAgain: Bool) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = login(world, "alice")
+        world.backendDies()
+        world.send(alice, "CAP REQ :server-time")
+        let seen = alice.read.count
+        if diesAgain {
+            world.backend.endsWelcome = false
+            world.backendReturns()
+            world.backendDies()
+            world.backend.endsWelcome = true
+        }
+        world.backendReturns()
+        let person = try #require(world.backend.people[alice.id])
+        #expect(person.account == "alice" && person.isRegistered)
+        let answers = alice.read.dropFirst(seen).filter { $0.contains(" CAP ") }
+        #expect(answers == [":srv CAP alice ACK :server-time"])
+        // The gateway knows of it.
+        world.send(alice, "CAP LIST")
+        #expect(alice.read.last == ":srv CAP alice LIST :sasl server-time")
+    }
+
     /// Nothing can be sent before the backend is back.
     @Test func anOutageWakesNobody() throws {
         let world = try World(.hosted)

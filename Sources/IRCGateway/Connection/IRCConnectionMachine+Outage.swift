@@ -45,8 +45,9 @@ extension IRCConnectionMachine {
         showEarlyMessages(now, out)
         lines.backendLost()
         inbound.fragments = FragmentCollector()
+        dropRaws()
         rooms.history.suspended()
-        capabilities.restart()
+        capabilities.restart(isAgain: phase.isSuspended)
         guard phase.inOutage({ $0.lost() }) == nil else { return }
         if case .sidecar(let sidecar) = role { loseFront(sidecar, out) }
         let left = rooms.suspend()
@@ -73,7 +74,7 @@ extension IRCConnectionMachine {
         phase.inOutage { $0.reached() }
         outbound.restartPace(settings.flood)
         if let password = registration.password { out.upstream.writeImmutableBuffer(password) }
-        if let line = capabilities.begin() { out.upstream.writeString(line + "\r\n") }
+        if let line = capabilities.begin(first: true) { out.upstream.writeString(line + "\r\n") }
         out.upstream.writeString("NICK \(nick ?? "")\r\n")
         if let user = registration.user { out.upstream.writeImmutableBuffer(user) }
         outbound.charge(512, now: now.monotonic)

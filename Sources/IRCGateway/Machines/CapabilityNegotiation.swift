@@ -65,6 +65,9 @@ package struct CapabilityNegotiation: Sendable {
     /// Whether a negotiation was given up without CAP END, for which the backend may still be waiting.
     package var owesEnd = false
     private var pending: Deque<Pending> = []
+    /// Whether the gateway's own negotiation comes before commands of the client, which wait in the lane for the end of an
+    /// outage.
+    private var comesFirst = false
     /// The position in the outbound lane behind which the client's lines wait for the gateway's own negotiation.
     private var held: OutboundLane.Ticket?
     /// The time at which the wait for an answer to CAP ends; nil if none is awaited.
@@ -335,11 +338,18 @@ package struct CapabilityNegotiation: Sendable {
     // MARK: The gateway's own negotiation
 
     /// Resets the upstream side after the backend was lost. The client keeps its capabilities.
-    package mutating func restart() {
+    ///
+    /// - Parameter isAgain: whether it was lost before, so that commands of the client wait in the lane.
+    package mutating func restart(isAgain: Bool = false) {
         alsoWanted = client.subtracting(["cap-notify", MultilineLimits.capability]).union(["sasl"])
         upstream = []
         offered = []
-        pending = []
+        pending.removeAll { entry in
+            switch entry {
+            case .gatewayLS, .gatewayRequest: true
+            case .clientLS, .clientList, .clientRequest, .answer: !isAgain
+            }
+        }
         lateLists = 0
         owesEnd = false
         stage = .notStarted
@@ -374,13 +384,16 @@ package struct CapabilityNegotiation: Sendable {
     }
 
     /// Begins the gateway's own negotiation; returns the line to send, or nil if there is none.
-    package mutating func begin() -> String? {
+    ///
+    /// - Parameter comesFirst: whether commands of the client that are not answered yet reach the backend later.
+    package mutating func begin(first comesFirst: Bool = false) -> String? {
         guard stage == .notStarted, backendKnowsCAP != false else {
             if stage == .notStarted { stage = .done }
             return nil
         }
         stage = .listing
-        pending.append(.gatewayLS)
+        self.comesFirst = comesFirst
+        if comesFirst { pending.prepend(.gatewayLS) } else { pending.append(.gatewayLS) }
         upstream.insert("cap-notify")
         return "CAP LS 302"
     }
@@ -425,7 +438,8 @@ package struct CapabilityNegotiation: Sendable {
         }
         stage = .requesting
         // Held commands of the client reach the backend after this one.
-        if held != nil { pending.prepend(.gatewayRequest(names)) } else { pending.append(.gatewayRequest(names)) }
+        let isFirst = held != nil || comesFirst
+        if isFirst { pending.prepend(.gatewayRequest(names)) } else { pending.append(.gatewayRequest(names)) }
         requests.append("CAP REQ :" + names.joined(separator: " "))
     }
 
