@@ -79,6 +79,25 @@ import Testing
         #expect(done.first?.remoteID?.hasPrefix("m") == true)
     }
 
+    /// A label demands exactly one answer, also of a client that wants no echoes.
+    @Test func aLabelIsAnsweredOnce() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = world.connect(
+            "alice", lines: ["CAP LS 302", "CAP REQ :labeled-response message-tags batch", "CAP END"])
+        let bob = world.connect("bob")
+        func answers(_ label: String) -> [String] { alice.read.filter { $0.hasPrefix("@label=\(label) ") } }
+        world.send(alice, "@label=a PRIVMSG bob :hello")
+        #expect(answers("a") == ["@label=a :srv ACK"])
+        world.send(alice, "@label=b;+typing=active TAGMSG bob")
+        #expect(answers("b") == ["@label=b :srv ACK"])
+        world.send(bob, "AWAY :gone fishing")
+        world.send(alice, "@label=c PRIVMSG bob :are you there?")
+        #expect(answers("c").map { $0.contains(" 301 ") } == [true])
+        world.send(alice, "PRIVMSG bob :no label")
+        #expect(alice.read.count { $0.hasSuffix(" ACK") } == 2)
+        #expect(bob.texts == ["hello", "are you there?", "no label"])
+    }
+
     @Test func echoesThatNobodyAskedForAreKeptFromTheClient() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let alice = world.connect("alice")

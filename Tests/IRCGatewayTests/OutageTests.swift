@@ -218,6 +218,31 @@ import Testing
         #expect(!world.canary.contains("for the first"))
     }
 
+    /// Clients that ask for echoes show a message when it is echoed.
+    @Test func messagesOfAnOutageAreEchoedOnce() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = world.connect(
+            "alice",
+            lines: [
+                "CAP LS 302", "CAP REQ :sasl echo-message labeled-response message-tags batch", "AUTHENTICATE PLAIN",
+                "AUTHENTICATE \(SimulatedBackend.proof("alice"))", "CAP END",
+            ])
+        let bob = login(world, "bob")
+        func echoes(_ text: String) -> [String] { alice.read.filter { $0.hasSuffix(" PRIVMSG bob :\(text)") } }
+        world.send(alice, "@label=0 PRIVMSG bob :zero")
+        world.backend.isStalled = true
+        world.send(alice, "@label=1 PRIVMSG bob :one")
+        world.backend.dropStalled()
+        world.backendDies()
+        world.send(alice, "@label=2 PRIVMSG bob :two")
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(bob.texts == ["zero", "one", "two"])
+        for (label, text) in ["zero", "one", "two"].enumerated() {
+            #expect(echoes(text).map { $0.contains("label=\(label)") } == [true])
+        }
+    }
+
     /// It waits with the client's other lines, behind the gateway's own negotiation.
     @Test(arguments: [false, true]) func aCapabilityRequestInAnOutageIsAnsweredAfterIt(diesAgain: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)

@@ -191,8 +191,18 @@ extension IRCConnectionMachine {
         guard let entry = outbound.outstanding.end(id) else { return }
         guard !entry.failed else { return }
         out.jobs.append(.acknowledged(id: id, remoteID: remoteID))
-        guard capabilities.clientHas("echo-message"), let body = entry.outbound.body else { return }
-        if let echo { showEcho(of: body, entry, echo, out) }
+        if capabilities.clientHas("echo-message"), let body = entry.outbound.body, let echo {
+            showEcho(of: body, entry, echo, out)
+        } else if !entry.hasReplies {
+            acknowledge(label: entry.outbound.clientLabel, out)
+        }
+    }
+
+    /// Sends the client the answer that a label demands if there is no other one.
+    func acknowledge(label: String?, _ out: MachineOutput) {
+        guard let label, capabilities.clientHas("labeled-response") else { return }
+        let tags = [IRCTag(key: "label", value: label)]
+        deliver(assemble(tags, ":\(capabilities.serverName) ACK", nil), out)
     }
 
     /// The backend, or a filter of it, has refused a request.
@@ -251,11 +261,12 @@ extension IRCConnectionMachine {
     package func recovered(
         _ ticket: UInt64, _ requests: [Request], _ lines: [RecoveredLine], _ now: Timestamp, _ out: MachineOutput
     ) {
-        guard let shown = outbound.endRecovery(ticket, returned: Set(requests.map(\.id))) else { return }
-        inbound.recovered(lines.map(broken), at: shown) { rooms.contains($0) }
+        guard let recovery = outbound.endRecovery(ticket, returned: Set(requests.map(\.id))) else { return }
+        inbound.recovered(lines.map(broken), at: recovery.lines) { rooms.contains($0) }
         var ready: [OutboundEntry] = []
         for request in requests {
-            let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
+            let known = recovery.known[request.id]
+            let entry = OutboundRequest(request: request, body: known?.body, clientLabel: known?.clientLabel)
             if isReachable(AccountID(text: request.peer), now) {
                 ready.append(.request(entry))
             } else {

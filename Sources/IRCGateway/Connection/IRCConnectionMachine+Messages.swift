@@ -255,7 +255,7 @@ extension IRCConnectionMachine {
         if message.body.kind == .tagsOnly, !carriesContent(message) {
             // Typing and similar: not worth an envelope, and the backend must not see it either.
             environment.tally.add(.strippedText)
-            return
+            return acknowledge(label: message.clientLabel, out)
         }
         if case .sidecar(let sidecar) = role {
             if waitsForAnswer(message, peer, sidecar, now, out) { return }

@@ -62,8 +62,8 @@ extension IRCConnectionMachine {
 
     /// Returns unfinished requests to the vault. Those of senders without a login fail.
     private func takeBack(_ out: MachineOutput) {
-        for request in outbound.takeBack()
-        where !AccountID(text: request.request.account).isVerified {
+        let returns: (OutboundRequest) -> Bool = { AccountID(text: $0.request.account).isVerified }
+        for request in outbound.takeBack(returns) where !returns(request) {
             fail(request, Notices.backendLost(target: request.request.target), out)
         }
         if identity.accounts.contains(where: \.isVerified) { out.jobs.append(.lost(id)) }

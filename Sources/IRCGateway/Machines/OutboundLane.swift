@@ -17,6 +17,14 @@ import StorePort
 struct OutboundLane {
     typealias Ticket = OrderedQueue<OutboundEntry>.Ticket
 
+    /// The end of a recovery.
+    struct Recovery {
+        /// The position of the waiting lines in the inbound lane.
+        let lines: Ticket
+        /// The requests that this connection had sent or sealed, by id, with the client's text and label.
+        let known: [UInt64: OutboundRequest]
+    }
+
     /// Whether a held request can be sent.
     enum Reach {
         case reachable, unreachable
@@ -47,6 +55,8 @@ struct OutboundLane {
     private var behind: Deque<ByteBuffer> = []
     private var pacer: Pacer
     private var seals: [Ticket: PendingSeal] = [:]
+    /// Requests that were taken back in an outage, with the client's text and label, until the vault has returned them.
+    private var remembered: [UInt64: OutboundRequest] = [:]
     /// Positions for an account's waiting requests, each with the position of its waiting lines in the inbound lane.
     private var recoveries: [Ticket: Ticket] = [:]
     private var held: [OutboundRequest] = []
@@ -165,12 +175,17 @@ struct OutboundLane {
     /// Removes a recovery. Forgets the requests that the vault returned from where they are now: one that was being
     /// sealed when the backend was lost is in both places.
     ///
-    /// - Returns: the position of the waiting lines in the inbound lane; nil if there is no such recovery.
-    mutating func endRecovery(_ ticket: Ticket, returned: Set<UInt64>) -> Ticket? {
+    /// - Returns: nil if there is no such recovery.
+    mutating func endRecovery(_ ticket: Ticket, returned: Set<UInt64>) -> Recovery? {
         guard let lines = recoveries.removeValue(forKey: ticket) else { return nil }
-        _ = queue.removeReady { $0.asRequest.map { returned.contains($0.request.id) } ?? false }
+        var known = remembered
+        remembered = [:]
+        let sealed = queue.removeReady { $0.asRequest.map { returned.contains($0.request.id) } ?? false }
+        for request in sealed.compactMap(\.asRequest) + held where returned.contains(request.request.id) {
+            known[request.request.id] = request
+        }
         held.removeAll { returned.contains($0.request.id) }
-        return lines
+        return Recovery(lines: lines, known: known)
     }
 
     // MARK: Held requests
@@ -246,11 +261,14 @@ struct OutboundLane {
     }
 
     /// Removes and returns all requests that are not acknowledged: the backend was lost.
-    mutating func takeBack() -> [OutboundRequest] {
+    ///
+    /// - Parameter willReturn: whether the vault returns a request after the outage.
+    mutating func takeBack(_ willReturn: (OutboundRequest) -> Bool) -> [OutboundRequest] {
         let requests =
             held + outstanding.unacknowledged + queue.removeReady { $0.asRequest != nil }.compactMap(\.asRequest)
         held = []
         outstanding = OutstandingRequests()
+        for request in requests where willReturn(request) { remembered[request.request.id] = request }
         return requests.sorted { $0.request.id < $1.request.id }
     }
 
@@ -273,6 +291,8 @@ struct OutstandingRequests: Sendable {
         var isLabelled: Bool
         /// In nanoseconds of the monotonic clock.
         let sentAt: Int64
+        /// Whether the client was shown an answer of the backend to it.
+        var hasReplies: Bool { !repliesShown.isEmpty }
         /// Whether the backend has refused it, and further answers to it may arrive.
         fileprivate(set) var failed = false
         /// Numerics that were forwarded once, so that further fragments do not repeat them.
