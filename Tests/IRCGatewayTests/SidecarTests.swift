@@ -252,6 +252,17 @@ import Vault
         #expect(second.read.contains { $0.contains("\u{1}ACTION [e2e] waves") } == (marks == .text))
     }
 
+    /// Those who have written it may be gone, or others may have their nicks.
+    @Test func anAnnouncementInAHistoryIsNotAnswered() throws {
+        let world = try World(.opportunistic, offers: ["message-tags", "batch"], seed: 7, sidecar: true)
+        let client = world.connect("alice")
+        let line = "+pawl/hello :bob!b@host.test PRIVMSG alice :hello"
+        world.forge(client, [":srv BATCH +h chathistory alice", "@batch=h;" + line, ":srv BATCH -h"])
+        #expect(texts(client) == ["hello"] && !world.canary.contains("NOTICE bob"))
+        world.forge(client, ["@" + line])
+        #expect(texts(client) == ["hello", "hello"] && world.canary.contains("NOTICE bob"))
+    }
+
     /// The next thing that comes may be nothing that people are shown.
     @Test func aGapBeforeAControlMessageIsReported() {
         let (first, second) = exchangeKeys()

@@ -126,7 +126,8 @@ extension IRCConnectionMachine {
         let source = line.folded(line.sourceNick, support.caseMapping)
         let target = line.text(0).map(support.caseMapping.fold) ?? ""
         let isHere = target == nick.map(support.caseMapping.fold) || sidecar.people.isMember(source, of: target)
-        if isHere, line.key == verb, source != nick.map(support.caseMapping.fold),
+        // A line of the history is of people who may be gone.
+        if isHere, line.key == verb, !isReplay(line), source != nick.map(support.caseMapping.fold),
             room(target) == nil || sidecar.people.person(source) == .outsider
         {
             let nick = Nick(written: line.string(line.sourceNick), folded: source)
