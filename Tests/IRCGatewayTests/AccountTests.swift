@@ -91,7 +91,7 @@ import Testing
         world.backendDies()
         world.backendReturns()
         #expect(world.backend.people[clients[0].id]?.account == "al[ce")
-        #expect(clients.allSatisfy(\.isOpen))
+        #expect(clients.allSatisfy { $0.isOpen })
         world.backend.login(clients[3].id, "c|d")
         world.settle()
         #expect(account("carol")?.isVerified == false)
