@@ -290,8 +290,8 @@ import Vault
         for target in ["bob", "#room"] {
             #expect(first.read.contains { $0.hasSuffix(" 531 alice \(target) :" + Notices.frontGone(target)) })
         }
-        #expect(!front.canary.contains("secret") && front.backend.seen.contains("AWAY"))
-        #expect(front.canary.contains("IDENTIFY"), "what services are told is never protected")
+        #expect(!front.canary.contains("secret") && front.backend.seen.contains("AWAY"), "other lines do not wait")
+        #expect(!front.canary.contains("IDENTIFY"), "somebody in between would read the password")
         // From here on the person knows.
         alice.send(first, "PRIVMSG bob :knowingly")
         #expect(front.canary.contains("knowingly"))

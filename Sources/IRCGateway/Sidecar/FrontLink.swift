@@ -24,6 +24,12 @@ struct FrontLink {
     /// In nanoseconds.
     static let keysPeriod: Int64 = 60_000_000_000
 
+    /// Ours: queries about members of rooms in `memberPeriod`. A gateway answers twice as many in all, and refuses those of
+    /// messages too, which are then sent without keys.
+    static let memberLimit = ClientDevice.questionLimit / 2
+    /// In nanoseconds.
+    static let memberPeriod = ClientDevice.questionPeriod
+
     private enum Phase {
         /// There is no gateway in front, or it has not accepted the sidecar's device.
         case absent
@@ -72,6 +78,8 @@ struct FrontLink {
     private var questions: [UInt32: Question] = [:]
     /// The number of those queries by folded nick.
     private var asked: [ExactText: Int] = [:]
+    /// The times of the queries about members of rooms in the last period.
+    private var memberQueries: [Int64] = []
     /// Answered queries for which the vault is beginning sessions, by ticket.
     private var startingSessions: [UInt64: Question] = [:]
     private var lastTicket: UInt64 = 0
@@ -220,7 +228,10 @@ struct FrontLink {
     /// - Parameter strangers: folded nicks without known keys. Not evaluated before the gateway is ready.
     func membersToAsk(_ strangers: @autoclosure () -> Set<ExactText>, now: Int64) -> [String] {
         guard isReady else { return [] }
-        return strangers().filter { asked[$0] == nil && !isKnownWithout($0.text, now: now) }.sorted().map(\.text)
+        let left = Self.memberLimit - memberQueries.count { $0 + Self.memberPeriod > now }
+        guard left > 0 else { return [] }
+        return strangers().filter { asked[$0] == nil && !isKnownWithout($0.text, now: now) }.sorted().prefix(left)
+            .map(\.text)
     }
 
     private func isKnownWithout(_ nick: String, now: Int64) -> Bool { without[nick].map { $0 > now } ?? false }
@@ -230,6 +241,10 @@ struct FrontLink {
         let lines = lines(of: .find(nick: nick))
         questions[lastNumber] = Question(nick: nick, purpose: purpose, deadline: now + Self.patience)
         asked[nick] = (asked[nick] ?? 0) + 1
+        if case .room = purpose {
+            memberQueries.removeAll { $0 + Self.memberPeriod <= now }
+            memberQueries.append(now)
+        }
         return lines
     }
 

@@ -35,9 +35,16 @@ extension IRCConnectionMachine {
 
     /// Whether a message that would be plaintext waits until the gateway in front is there, or is known not to be.
     ///
-    /// Behind the gateway its keys would be looked up, and the gateway would protect it on its way.
+    /// Behind the gateway its keys would be looked up, and the gateway would protect it on its way. Also messages to
+    /// services wait, which may hold passwords.
     func waitsForFront(_ message: OutboundMessage, _ sidecar: SidecarConnection, _ out: MachineOutput) -> Bool {
-        guard sidecar.front.isUncertain, !isService(support.caseMapping.fold(message.target)) else { return false }
+        guard sidecar.front.isUncertain else { return false }
+        guard message.body.isText || carriesContent(message) else {
+            // Typing and similar is of no use later.
+            environment.tally.add(.strippedText)
+            acknowledge(label: message.clientLabel, out)
+            return true
+        }
         if !sidecar.front.keep(message, at: outbound.reserve(), limit: settings.heldLines) {
             environment.tally.add(.failed)
             notSent(message.target, Notices.tooManyPending, label: message.clientLabel, out)
@@ -71,7 +78,6 @@ extension IRCConnectionMachine {
         for deferred in sidecar.front.takeDeferred() {
             outbound.resolve(deferred.slot, with: [])
             let message = deferred.message
-            guard message.body.isText || carriesContent(message) else { continue }
             environment.tally.add(.failed)
             notSent(message.target, Notices.frontGone(message.target), label: message.clientLabel, out)
         }

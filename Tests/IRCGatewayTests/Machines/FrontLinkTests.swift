@@ -64,6 +64,18 @@ import Testing
         #expect(!link.asks(about: "bob", now: 0, limit: 0))
     }
 
+    /// In large rooms; else the gateway would refuse the queries of messages, which would then be sent without keys.
+    @Test mutating func queriesAboutMembersLeaveRoomForThoseOfMessages() {
+        _ = link.accepted()
+        let strangers = Set((0..<300).map { ExactText("n\($0)") })
+        let first = link.membersToAsk(strangers, now: 0)
+        for nick in first { _ = link.ask(about: nick, for: .room, now: 0) }
+        #expect(first.count == FrontLink.memberLimit && first.count < ClientDevice.questionLimit)
+        #expect(link.membersToAsk(strangers, now: 1).isEmpty)
+        #expect(link.asks(about: "bob", now: 1, limit: 512))
+        #expect(link.membersToAsk(strangers, now: FrontLink.memberPeriod).count == FrontLink.memberLimit)
+    }
+
     @Test mutating func anAnswerBelongsToItsQuery() throws {
         _ = link.accepted()
         let bob = try ask("bob", at: 0, slot: 5)

@@ -52,8 +52,9 @@ func parsed(_ text: String) throws -> IRCLine { try IRCLine(ByteBuffer(string: t
         #expect(device.takeFragments(of: key("bobby", 1)) == [line])
         #expect(device.takeFragments(of: key("bobby", 1)).isEmpty, "taken once")
         // Those of the other envelopes have been displaced.
-        for id in 0..<9 { device.keep(line, of: key("bob", id)) { $0 == key("bob", 3) } }
-        #expect((0..<9).map { device.takeFragments(of: key("bob", $0)).count } == [0, 0, 0, 1, 0, 0, 0, 0, 1])
+        for id: UInt32 in 0..<9 { device.keep(line, of: key("bob", id)) { $0 == key("bob", 3) } }
+        let kept = (0..<UInt32(9)).map { device.takeFragments(of: key("bob", $0)).count }
+        #expect(kept == [0, 0, 0, 1, 0, 0, 0, 0, 1])
     }
 
     @Test func queriesAreLimitedInAMinute() {
