@@ -375,7 +375,7 @@ extension IRCConnectionMachine {
     }
 
     private func joined(_ room: String, at time: String?, _ now: Timestamp, _ out: MachineOutput) {
-        rooms.join(room, at: time)
+        guard rooms.join(room, at: time) else { return }
         if policy.takesPart { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
         inbound.joined(room)
         releaseHeld(now, out)

@@ -17,6 +17,9 @@ struct ConnectionRooms {
         let account: AccountID
     }
 
+    /// Ours: rooms of one connection. Servers allow some hundred; one that invents rooms must not fill memory.
+    static let limit = 10_000
+
     /// Rooms that the backend has let this connection into.
     private var joined: Set<ExactText> = []
     private var restoration = Restoration()
@@ -40,9 +43,13 @@ struct ConnectionRooms {
     /// The backend has let this connection into a room.
     ///
     /// - Parameter time: the server's time of the JOIN; nil if it sends none.
-    mutating func join(_ room: String, at time: String?) {
+    /// - Returns: false if there are too many rooms, so that the connection takes no part in this one.
+    @discardableResult
+    mutating func join(_ room: String, at time: String?) -> Bool {
+        guard joined.count < Self.limit || joined.contains(room) else { return false }
         joined.insert(room)
         history.joined(room, at: time)
+        return true
     }
 
     mutating func leave(_ room: String) {

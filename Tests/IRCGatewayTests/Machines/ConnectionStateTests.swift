@@ -160,6 +160,16 @@ import Testing
         return rooms.target(of: try parsed(line), room: { identity.room($0) })?.name
     }
 
+    /// A server that invents rooms must not fill memory.
+    @Test mutating func theRoomsAreLimited() {
+        for number in 0..<ConnectionRooms.limit { rooms.join("#\(number)", at: nil) }
+        let (more, again) = (rooms.join("#more", at: nil), rooms.join("#0", at: nil))
+        #expect(!more && again && !rooms.contains("#more"))
+        rooms.leave("#0")
+        let later = rooms.join("#more", at: nil)
+        #expect(later && rooms.contains("#more"))
+    }
+
     @Test mutating func aRoomIsMemberedUntilItIsLeft() throws {
         rooms.join("#room", at: nil)
         let here = try target(":bob!b@h PRIVMSG #Room :hi")
