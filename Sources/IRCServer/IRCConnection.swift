@@ -207,6 +207,8 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         }
         services.upstreamFailed(fault ?? error)
         guard !staysWithout() else { return }
+        machine.giveUpOutage(at: services.clock(), output)
+        run()
         let isSidecar =
             switch services.environment.role {
             case .front: false

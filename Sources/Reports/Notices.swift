@@ -310,6 +310,11 @@ package enum Notices {
             + "\(count == 1 ? "it" : "them") again."
     }
 
+    package static func notSentInOutage(_ count: Int, target: String) -> String {
+        "Not sent: the connection to the chat server did not come back in time for \(messages(count)) of yours to "
+            + "\(target). Send \(count == 1 ? "it" : "them") again."
+    }
+
     package static func perhapsSentAtStop(_ count: Int, target: String) -> String {
         "Perhaps not sent: the gateway was stopped before the server confirmed \(messages(count)) of yours to \(target)."
     }

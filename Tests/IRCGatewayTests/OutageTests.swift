@@ -243,6 +243,29 @@ import Testing
         }
     }
 
+    /// Who has a login reads nothing of stored messages: they are sent after the next one.
+    @Test(arguments: [false, true]) func whatIsNotSentAfterAnOutageIsNamed(hasLogin: Bool) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = hasLogin ? login(world, "alice") : world.connect("alice")
+        let bob = login(world, "bob")
+        world.send(alice, "PRIVMSG bob :before")
+        world.backendDies()
+        for number in 1...2 { world.send(alice, "PRIVMSG bob :\(number)") }
+        world.run(alice) { alice.machine.upstreamEnded(at: world.now, $0) }
+        let notices = alice.read.filter { $0.contains("did not come back in time") }
+        #expect(notices.map { $0.hasSuffix(Notices.notSentInOutage(2, target: "bob")) } == (hasLogin ? [] : [true]))
+        let seen = alice.read.count
+        world.run(alice) { alice.machine.upstreamEnded(at: world.now, $0) }
+        #expect(alice.read.count == seen, "once")
+        world.close(alice)
+        #expect(bob.texts == ["before"])
+        world.backendReturns()
+        guard hasLogin else { return }
+        _ = login(world, "alice")
+        world.advance(seconds: 1)
+        #expect(bob.texts == ["before", "1", "2"])
+    }
+
     /// It waits with the client's other lines, behind the gateway's own negotiation.
     @Test(arguments: [false, true]) func aCapabilityRequestInAnOutageIsAnsweredAfterIt(diesAgain: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)

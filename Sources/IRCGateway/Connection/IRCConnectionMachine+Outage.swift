@@ -14,6 +14,7 @@
 // requests under way end with a notice to their sender. KILL, QUIT and a backend that does not accept the client again
 // end the connection too.
 
+import Envelope
 import IRCCodec
 import NIOCore
 package import Protection
@@ -272,9 +273,35 @@ extension IRCConnectionMachine {
         return verbs
     }
 
+    /// The outage has lasted too long, and the connection ends. Notifies the client of messages that are not sent.
+    package func giveUpOutage(at now: Timestamp, _ out: MachineOutput) {
+        guard phase.isSuspended else { return }
+        showEarlyMessages(now, out)
+        var counts: [ExactText: Int] = [:]
+        for target in unsentTargets() { counts[ExactText(target), default: 0] += 1 }
+        for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
+            notify(Notices.notSentInOutage(count, target: target.text), about: target.text, out)
+        }
+    }
+
+    /// The targets of messages of this client that nothing sends after its connection. Stored ones are sent after its next
+    /// login.
+    private func unsentTargets() -> [String] {
+        let unsent = outbound.takeUnsent()
+        let requests = unsent.entries.compactMap(\.asRequest) + unsent.held
+        var targets = requests.filter { $0.body?.kind != .control && !survives($0.request) }.map(\.request.target)
+        for case .line(let raw) in unsent.entries { targets += self.targets(of: raw) }
+        let isStored = role.isSidecar || account.isVerified
+        targets += unsent.seals.filter { $0.body.kind != .control && !(isStored && $0.peer.isVerified) }.map(\.target)
+        if case .sidecar(let sidecar) = role {
+            targets += sidecar.exchange.waitingTargets + sidecar.front.waitingTargets
+        }
+        return targets
+    }
+
     /// Notifies the client that its registration cannot be repeated, and ends its connection.
     private func endForGood(_ reason: String, _ now: Timestamp, _ out: MachineOutput) {
-        showEarlyMessages(now, out)
+        giveUpOutage(at: now, out)
         deliver("ERROR :Closing link: \(reason)", out)
         out.closesDownstream = true
         out.closesUpstream = true

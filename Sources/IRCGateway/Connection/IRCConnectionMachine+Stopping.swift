@@ -85,7 +85,7 @@ extension IRCConnectionMachine {
     private func ownWords(_ text: String) -> String { role.isSidecar ? Notices.ofSidecar(text) : text }
 
     /// Whether a request is sent after the next start: the backend vouches for both accounts. Always in a sidecar.
-    private func survives(_ request: Request) -> Bool {
+    func survives(_ request: Request) -> Bool {
         switch role {
         case .front: AccountID(text: request.account).isVerified && AccountID(text: request.peer).isVerified
         case .sidecar: true
@@ -93,7 +93,7 @@ extension IRCConnectionMachine {
     }
 
     /// The targets of a line of the client; empty if it is not a message.
-    private func targets(of raw: ByteBuffer) -> [String] {
+    func targets(of raw: ByteBuffer) -> [String] {
         let content = raw.readableBytesView.prefix { $0 != 0x0D && $0 != 0x0A }.count
         guard let line = parse(raw, content), line.key.isText else { return [] }
         return line.names(0)

@@ -247,6 +247,7 @@ package final class IRCConnectionMachine {
 
     /// The backend has ended its side.
     package func upstreamEnded(at now: Timestamp, _ out: MachineOutput) {
+        giveUpOutage(at: now, out)
         let isSurprised = isProtecting && isRegistered && !registration.isEnding
         if isSurprised, !outlivesBackend, !phase.isClosed { notify(Notices.loginNotRepeatable, out) }
         leaveRooms()
