@@ -543,7 +543,7 @@ package enum Notices {
         + "others go out in plain text."
 
     package static func frontGone(_ target: String) -> String {
-        "Not sent: you wrote this while the connection was lost, and the gateway of this network is not there any more. "
+        "Not sent: you wrote this while the connection was lost, and the gateway of this network has not come back. "
             + "Without it your message to \(target) would go out in plain text. If it may, write it again."
     }
 

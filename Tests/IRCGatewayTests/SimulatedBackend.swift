@@ -268,7 +268,7 @@ final class SimulatedBackend {
                 reply(id, line, filter.silently ? ":srv ACK" : refusal)
                 continue
             }
-            if other.value.isAway { send(id, ":srv 301 \(sender.nick) \(target) :gone fishing") }
+            if other.value.isAway { reply(id, line, ":srv 301 \(sender.nick) \(target) :gone fishing") }
             let tail = verb == "TAGMSG" ? "TAGMSG \(target)" : "\(verb) \(target) :\(text)"
             let echoes = sender.caps.contains("echo-message")
             // To oneself the delivery comes first, as InspIRCd does it.

@@ -141,7 +141,7 @@ import Testing
     @Test func aStoreOfSomethingElseIsRefusedBeforeItIsOpened() throws {
         func refusal(_ purpose: StoredPurpose, _ role: Role, network: String? = nil) throws -> String? {
             do {
-                let upstream = try upstream("irc://irc.example.org", network: network)
+                let upstream = try upstream("ircs://irc.example.org", network: network)
                 try RoleRecord.refuse(purpose, role, upstream, directory: "/d")
                 return nil
             } catch let failure as AdminFailure {
