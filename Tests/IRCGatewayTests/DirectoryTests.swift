@@ -215,7 +215,7 @@ import Vault
         alice.send(first, "PRIVMSG bob :" + String(repeating: "lost ", count: 80))
         let lost = parts
         parts = []
-        alice.send(first, "PRIVMSG bob :" + String(repeating: "whole ", count: 80))
+        alice.send(first, "PRIVMSG bob :" + String(repeating: "whole ", count: 65))
         front.backend.relay = { [$0] }
         try #require(lost.count > 1 && parts.count > 1)
         front.forge(second, [lost[0]])
@@ -263,7 +263,8 @@ import Vault
         alice.settle()
     }
 
-    /// With the gateway there, the keys of bob would be looked up before the first message.
+    /// With the gateway there, the keys of bob would be looked up before the first message. Before alice's login the gateway
+    /// refuses her device, because it is known to be of her account.
     @Test func whatIsWrittenInAnOutageIsAsProtectedAsBefore() throws {
         let first = alice.connect("alice", account: "alice")
         let second = bob.connect("bob", account: "bob")

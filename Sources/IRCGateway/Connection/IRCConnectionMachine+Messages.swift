@@ -235,7 +235,7 @@ extension IRCConnectionMachine {
     ) {
         var message = message
         if case .sidecar(let sidecar) = role {
-            if slot == nil, waitsForFront(message, sidecar, out) { return }
+            if slot == nil, waitsForFront(message, to: recipient, sidecar, out) { return }
             if isTooEarly(message, sidecar, now, out) {
                 if let slot { outbound.resolve(slot, with: []) }
                 environment.tally.add(TallyKind(Refusal.room))

@@ -37,6 +37,8 @@ struct FrontLink {
         case lost
         /// Nothing is sent until this time, because the gateway does not know the device yet.
         case awaited(until: Int64)
+        /// The gateway has refused the device. Until this time a login may make it accept the device.
+        case refused(until: Int64)
         case ready
     }
 
@@ -102,8 +104,13 @@ struct FrontLink {
     var isUncertain: Bool {
         switch phase {
         case .absent, .ready: false
-        case .lost, .awaited: true
+        case .lost, .awaited, .refused: true
         }
+    }
+
+    /// Whether the gateway has refused the device, and may accept it after a login.
+    var isRefused: Bool {
+        if case .refused = phase { true } else { false }
     }
 
     /// The targets of the messages that wait, as written.
@@ -122,8 +129,10 @@ struct FrontLink {
     /// The time of the next event that does not depend on a line; nil if there is none.
     var nextDeadline: Int64? {
         let answer = questions.values.map(\.deadline).min()
-        guard case .awaited(let until) = phase else { return answer }
-        return min(answer ?? until, until)
+        switch phase {
+        case .absent, .lost, .ready: return answer
+        case .awaited(let until), .refused(let until): return min(answer ?? until, until)
+        }
     }
 
     /// The connection is registered, and the backend offers the capability.
@@ -137,9 +146,9 @@ struct FrontLink {
         return !isReady
     }
 
-    /// The gateway has refused something, so that there is no more to wait for.
+    /// The gateway has refused something. Lines wait no more, for the login may be one of them.
     mutating func refused() {
-        if case .awaited = phase { phase = .absent }
+        if case .awaited(let until) = phase { phase = .refused(until: until) }
     }
 
     /// The gateway demands a proof; returns false if it has demanded keys too often.
@@ -280,7 +289,10 @@ struct FrontLink {
 
     /// Removes and returns the queries that were not answered in time. Ends the wait for the gateway if it is over.
     mutating func expire(now: Int64) -> [Question] {
-        if case .awaited(let until) = phase, until <= now { phase = .absent }
+        switch phase {
+        case .awaited(let until) where until <= now, .refused(let until) where until <= now: phase = .absent
+        case .absent, .lost, .awaited, .refused, .ready: break
+        }
         return questions.filter { $0.value.deadline <= now }.keys.sorted().compactMap { answered($0) }
     }
 

@@ -36,9 +36,11 @@ extension IRCConnectionMachine {
     /// Whether a message that would be plaintext waits until the gateway in front is there, or is known not to be.
     ///
     /// Behind the gateway its keys would be looked up, and the gateway would protect it on its way. Also messages to
-    /// services wait, which may hold passwords.
-    func waitsForFront(_ message: OutboundMessage, _ sidecar: SidecarConnection, _ out: MachineOutput) -> Bool {
-        guard sidecar.front.isUncertain else { return false }
+    /// services wait, which may hold passwords, until a gateway has answered: it may demand the login that they are.
+    func waitsForFront(
+        _ message: OutboundMessage, to recipient: Recipient, _ sidecar: SidecarConnection, _ out: MachineOutput
+    ) -> Bool {
+        guard sidecar.front.isUncertain, recipient != .exempt || !sidecar.front.isRefused else { return false }
         guard message.body.isText || carriesContent(message) else {
             // Typing and similar is of no use later.
             environment.tally.add(.strippedText)
