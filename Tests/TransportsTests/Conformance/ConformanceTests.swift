@@ -52,9 +52,10 @@ import TransportsService
         let processor = try await EchoService.processor()
         // All calls wait for one handshake, which on a machine that runs every test at once may take long.
         var limits = TransportLimits()
-        limits.handshake = .seconds(300)
+        (limits.handshake, limits.status) = (.seconds(300), .seconds(300))
         let rig = try await Rig.start(kind, processor, limits: limits)
-        let client = TransportsClient.Tesseract(delegate: SingleTransportDelegate()).transport(any: rig.client)
+        let client = TransportsClient.Tesseract(delegate: SingleTransportDelegate(), limits: limits)
+            .transport(any: rig.client)
         let echo = client.service(EchoClient.self)
         let wrong = await withTaskGroup(of: String?.self) { group in
             for number in 0..<1000 {
