@@ -334,7 +334,7 @@ import Testing
         world.advance(seconds: 1)
         let after = alice.read.dropFirst(seen)
         let texts = after.filter { $0.contains(" PRIVMSG ") }.map { String($0.split(separator: ":").last ?? "") }
-        #expect(texts.count == 3 && texts.contains("sealed"))
+        #expect(texts.count == 3 && texts.contains("sealed"), "\(texts)")
         #expect(texts.filter { $0 != "sealed" } == ["[not encrypted] early", "[not encrypted] here"])
         #expect(after.contains { $0.hasSuffix(":the server's word") })
         #expect(after.filter { $0.contains(" JOIN ") } == [":alice!alice@host.test JOIN #Ops"])
