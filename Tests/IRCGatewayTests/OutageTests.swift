@@ -317,12 +317,18 @@ import Testing
         world.environment.policies.update { $0.everyone = .hosted }
         world.send(bob, "PRIVMSG alice :first")
         world.send(alice, "JOIN #room")
+        var envelope: [String] = []
+        world.backend.relay = { line in
+            envelope.append(line)
+            return []
+        }
+        world.send(bob, "PRIVMSG alice :sealed")
+        world.backend.relay = { [$0] }
         world.backendDies()
         world.backendReturns(only: bob)
-        world.backend.linesInWelcome = { id in
+        world.backend.linesInWelcome = { [envelope] id in
             guard id == alice.id else { return [] }
-            world.send(bob, "PRIVMSG alice :sealed")
-            return [
+            return envelope + [
                 ":srv NOTICE alice :the server's word", ":srv 372 alice :- motd", ":alice MODE alice :+i",
                 ":carol!c@host.test PRIVMSG alice :early", ":alice!alice@host.test JOIN #Ops",
                 ":srv 353 alice = #Ops :alice carol", ":srv 366 alice #Ops :End",
@@ -334,7 +340,7 @@ import Testing
         world.advance(seconds: 1)
         let after = alice.read.dropFirst(seen)
         let texts = after.filter { $0.contains(" PRIVMSG ") }.map { String($0.split(separator: ":").last ?? "") }
-        #expect(texts.count == 3 && texts.contains("sealed"), "\(texts)")
+        #expect(!envelope.isEmpty && texts.count == 3 && texts.contains("sealed"), "\(texts)")
         #expect(texts.filter { $0 != "sealed" } == ["[not encrypted] early", "[not encrypted] here"])
         #expect(after.contains { $0.hasSuffix(":the server's word") })
         #expect(after.filter { $0.contains(" JOIN ") } == [":alice!alice@host.test JOIN #Ops"])
