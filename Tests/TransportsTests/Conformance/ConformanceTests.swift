@@ -50,11 +50,9 @@ import TransportsService
     @Test(arguments: Kind.available)
     func aThousandCallsAtOnceGetTheirOwnReplies(_ kind: Kind) async throws {
         let processor = try await EchoService.processor()
-        // All calls wait for one handshake, which on a machine that runs every test at once may take long.
-        var limits = TransportLimits()
-        (limits.handshake, limits.status) = (.seconds(300), .seconds(300))
-        let rig = try await Rig.start(kind, processor, limits: limits)
-        let client = TransportsClient.Tesseract(delegate: SingleTransportDelegate(), limits: limits)
+        let rig = try await Rig.start(kind, processor)
+        // All calls wait for one handshake.
+        let client = TransportsClient.Tesseract(delegate: SingleTransportDelegate(), limits: .patient)
             .transport(any: rig.client)
         let echo = client.service(EchoClient.self)
         let wrong = await withTaskGroup(of: String?.self) { group in
@@ -157,7 +155,7 @@ import TransportsService
 
     @Test(arguments: Kind.available)
     func messagesAboveTheLimitAreRefused(_ kind: Kind) async throws {
-        var limits = TransportLimits()
+        var limits = TransportLimits.patient
         limits.message = 1000
         let rig = try await Rig.start(kind, Workshop().processor, limits: limits)
         let connection = rig.client.connect(proto: Workshop.proto)

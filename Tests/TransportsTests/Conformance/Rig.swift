@@ -39,7 +39,7 @@ struct Rig: Sendable {
     private let scratch: ScratchDirectory
 
     static func start(
-        _ kind: Kind, _ processor: TransportProcessor, limits: TransportLimits = TransportLimits()
+        _ kind: Kind, _ processor: TransportProcessor, limits: TransportLimits = .patient
     ) async throws -> Rig {
         let scratch = try ScratchDirectory()
         switch kind {
@@ -158,5 +158,14 @@ struct TLSFiles: Sendable {
         service = TLSConfiguration.makeServerConfiguration(
             certificateChain: try NIOSSLCertificate.fromPEMFile(certificate.certificatePath).map { .certificate($0) },
             privateKey: .privateKey(try NIOSSLPrivateKey(file: certificate.keyPath, format: .pem)))
+    }
+}
+
+extension TransportLimits {
+    /// Those that ship, and time for a handshake on a machine that runs every test at once.
+    static var patient: TransportLimits {
+        var limits = TransportLimits()
+        (limits.handshake, limits.status) = (.seconds(300), .seconds(300))
+        return limits
     }
 }
