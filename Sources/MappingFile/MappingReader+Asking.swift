@@ -146,32 +146,30 @@ extension MappingReader {
         }
     }
 
-    static let messageKeys = ["ask", "conversation"]
-
     mutating func messagesByID(_ tree: ConfigurationTree) -> MessageSource? {
-        guard let keys = map(tree, "`messages_by_id`", Self.messageKeys, needs: Self.messageKeys) else { return nil }
-        let example = "GET /messages/{message_id}"
-        let target = keys["ask"].flatMap {
-            self.target($0, "messages_by_id.ask", naming: "message", "message_id", example)
-        }
-        let conversation = keys["conversation"].flatMap { single($0, "messages_by_id.conversation") }
-        guard let target, let conversation else { return nil }
-        return MessageSource(target: target, conversation: conversation)
+        lookup(tree, "messages_by_id", of: "message", "message_id", "GET /messages/{message_id}", "conversation")
+            .map { MessageSource(target: $0.target, conversation: $0.path) }
     }
 
-    static let conversationKeys = ["ask", "id"]
-
     mutating func conversationsByID(_ tree: ConfigurationTree) -> ConversationSource? {
-        guard let keys = map(tree, "`conversations_by_id`", Self.conversationKeys, needs: Self.conversationKeys) else {
-            return nil
-        }
-        let example = "GET /conversations/{conversation}"
-        let target = keys["ask"].flatMap {
-            self.target($0, "conversations_by_id.ask", naming: "conversation", "conversation", example)
-        }
-        let id = keys["id"].flatMap { single($0, "conversations_by_id.id") }
-        guard let target, let id else { return nil }
-        return ConversationSource(target: target, id: id)
+        lookup(
+            tree, "conversations_by_id", of: "conversation", "conversation", "GET /conversations/{conversation}", "id"
+        ).map { ConversationSource(target: $0.target, id: $0.path) }
+    }
+
+    /// Reads a lookup by id: `ask`, and a key with the path of what is looked for.
+    ///
+    /// - Parameters:
+    ///   - what: has the id, which `ask` contains under the name after it; then an example of `ask`.
+    ///   - found: the key of the path.
+    private mutating func lookup(
+        _ tree: ConfigurationTree, _ place: String, of what: String, _ name: String, _ example: String, _ found: String
+    ) -> (target: String, path: JSONPath)? {
+        guard let keys = map(tree, "`\(place)`", ["ask", found], needs: ["ask", found]) else { return nil }
+        let target = keys["ask"].flatMap { self.target($0, "\(place).ask", naming: what, name, example) }
+        let path = keys[found].flatMap { single($0, "\(place).\(found)") }
+        guard let target, let path else { return nil }
+        return (target, path)
     }
 
     static let refusalKeys = ["status", "content_type", "body", "frame", "reply_to", "headers", "codes"]

@@ -192,7 +192,7 @@ extension MessengerParticipants {
 
     /// The last changes of a message by this device, as the message is now.
     ///
-    /// Nobody confirms changes. They have the ids of before, by which their recipients know those that they have.
+    /// Nobody confirms a change, so all are sealed again. Each keeps its id, by which a recipient that has it drops the copy.
     private func changes(of message: ChatMessage, _ now: Timestamp) -> [(content: ChatContent, id: MessageID)] {
         message.changes.filter { $0.reference.device == own.id }.map { change in
             let act: ChatContent.Act =

@@ -39,17 +39,9 @@ import Testing
     /// On a server that compares names as ASCII, `al[ce` and `al{ce` are two people, and one of them is away.
     @Test func aLoginBeforeTheRegistrationIsFoldedAsTheServerDoes() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        func login(_ nick: String, _ account: String) -> World.Client {
-            world.connect(
-                nick,
-                lines: [
-                    "CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN",
-                    "AUTHENTICATE \(SimulatedBackend.proof(account))", "CAP END",
-                ])
-        }
         func account(_ nick: String) -> AccountID? { world.environment.roster.owner(ofFoldedNick: nick)?.account }
-        let bob = login("bob", "bob")
-        let alice = login("alice", "Al[ce")
+        let bob = world.logIn("bob", as: "bob")
+        let alice = world.logIn("alice", as: "Al[ce")
         world.send(bob, "PRIVMSG alice :one")
         #expect(alice.texts == ["one"] && account("alice") == .services("al[ce"))
         // The backend dies with a message for her, and she comes back late.
@@ -57,10 +49,10 @@ import Testing
         world.send(alice, "PRIVMSG bob :secret")
         world.close(alice)
         world.backend.dropStalled()
-        let mallory = login("mallory", "al{ce")
+        let mallory = world.logIn("mallory", as: "al{ce")
         #expect(account("mallory") == .services("al{ce") && mallory.texts.isEmpty)
         #expect(!bob.texts.contains("secret"), "it waits for its sender's own login")
-        let again = login("alice", "AL[CE")
+        let again = world.logIn("alice", as: "AL[CE")
         #expect(account("alice") == .services("al[ce"))
         #expect(bob.texts == ["secret"] && again.texts.isEmpty)
     }
@@ -69,17 +61,10 @@ import Testing
     @Test func accountsOfAServerWithAnUnknownMappingAreNotGuessed() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         world.backend.caseMapping = "rfc7613"
-        func login(_ nick: String, _ account: String) -> World.Client {
-            world.connect(
-                nick,
-                lines: [
-                    "CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN",
-                    "AUTHENTICATE \(SimulatedBackend.proof(account))", "CAP END",
-                ])
-        }
         func account(_ nick: String) -> AccountID? { world.environment.roster.owner(ofFoldedNick: nick)?.account }
         let clients = [
-            login("b[b", "al[ce"), login("b{b", "al{ce"), login("eve", "\u{C9}ve"), login("carol", "Carol"),
+            world.logIn("b[b", as: "al[ce"), world.logIn("b{b", as: "al{ce"), world.logIn("eve", as: "\u{C9}ve"),
+            world.logIn("carol", as: "Carol"),
         ]
         let accounts = ["b[b", "b{b", "eve"].compactMap(account)
         #expect(Set(accounts).count == 3 && accounts.allSatisfy { !$0.isVerified })

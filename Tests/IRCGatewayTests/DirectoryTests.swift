@@ -186,13 +186,9 @@ import Vault
     /// The proof comes between two lines of an envelope.
     @Test func anEnvelopeInPartsPassesAroundTheProof() throws {
         let (first, second) = try unproven()
-        var parts: [String] = []
-        front.backend.relay = { line in
-            parts.append(line)
-            return []
+        let parts = front.backend.withholding {
+            alice.send(first, "PRIVMSG bob :" + String(repeating: "long ", count: 80))
         }
-        alice.send(first, "PRIVMSG bob :" + String(repeating: "long ", count: 80))
-        front.backend.relay = { [$0] }
         try #require(parts.count > 1)
         front.forge(second, [parts[0]])
         bob.isStoreSlow = false
@@ -207,16 +203,12 @@ import Vault
         let second = bob.connect("bob", account: "bob")
         alice.send(first, "PRIVMSG bob :one")
         bob.send(second, "PRIVMSG alice :two")
-        var parts: [String] = []
-        front.backend.relay = { line in
-            parts.append(line)
-            return []
+        let lost = front.backend.withholding {
+            alice.send(first, "PRIVMSG bob :" + String(repeating: "lost ", count: 80))
         }
-        alice.send(first, "PRIVMSG bob :" + String(repeating: "lost ", count: 80))
-        let lost = parts
-        parts = []
-        alice.send(first, "PRIVMSG bob :" + String(repeating: "whole ", count: 65))
-        front.backend.relay = { [$0] }
+        let parts = front.backend.withholding {
+            alice.send(first, "PRIVMSG bob :" + String(repeating: "whole ", count: 65))
+        }
         try #require(lost.count > 1 && parts.count > 1)
         front.forge(second, [lost[0]])
         front.advance(seconds: 29)

@@ -11,15 +11,6 @@ import Testing
 @Suite struct OutageTests {
     static let backends: [[String]?] = [nil, [], SimulatedBackend.modern]
 
-    private func login(_ world: World, _ name: String) -> World.Client {
-        world.connect(
-            name,
-            lines: [
-                "CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN", "AUTHENTICATE \(SimulatedBackend.proof(name))",
-                "CAP END",
-            ])
-    }
-
     @Test(arguments: backends) func whatIsWrittenMeanwhileWaits(_ offers: [String]?) throws {
         let world = try World(.hosted, offers: offers)
         let alice = world.connect("alice")
@@ -53,8 +44,8 @@ import Testing
 
     @Test func aLoginIsRepeatedAndWhatTheDeadBackendHadIsSentAgain() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let alice = login(world, "alice")
-        let bob = login(world, "bob")
+        let alice = world.logIn("alice")
+        let bob = world.logIn("bob")
         world.send(alice, "PRIVMSG bob :zero")
         world.backend.isStalled = true
         world.send(alice, "PRIVMSG bob :one")
@@ -93,7 +84,7 @@ import Testing
         // Logged in by a service: the gateway does not keep what was said to it.
         let alice = world.connect("alice", account: "alice")
         #expect(!alice.machine.outlivesBackend)
-        let bob = login(world, "bob")
+        let bob = world.logIn("bob")
         #expect(bob.machine.outlivesBackend)
         world.backend.refusesLogins = true
         world.run(alice) { alice.machine.upstreamEnded(at: world.now, $0) }
@@ -106,7 +97,7 @@ import Testing
     /// In one batch: the backend of a connection is lost, and the connection seals messages for the next one.
     @Test func whatIsSealedAfterALossStaysWithItsConnection() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let (alice, bob) = (login(world, "alice"), login(world, "bob"))
+        let (alice, bob) = (world.logIn("alice"), world.logIn("bob"))
         world.send(alice, "PRIVMSG bob :zero")
         world.pipelines = false
         world.isStoreSlow = true
@@ -127,7 +118,7 @@ import Testing
     /// A connection asks for the requests of its account, and ends, or logs out, before it gets them.
     @Test(arguments: [false, true]) func aConnectionThatEndsKeepsNoRequestThatItAskedFor(logsOut: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let (alice, bob) = (login(world, "alice"), login(world, "bob"))
+        let (alice, bob) = (world.logIn("alice"), world.logIn("bob"))
         world.send(alice, "PRIVMSG bob :zero")
         world.backend.isStalled = true
         world.send(alice, "PRIVMSG bob :one")
@@ -147,7 +138,7 @@ import Testing
         #expect(try state() == .pending, "no connection has it")
         // So the next one gets it.
         world.backend.isStalled = false
-        _ = login(world, "alice")
+        _ = world.logIn("alice")
         world.advance(seconds: 1)
         #expect(bob.texts == ["zero", "one"])
     }
@@ -156,8 +147,8 @@ import Testing
     /// their reader is not told of messages that they miss.
     @Test(arguments: [false, true]) func aReturningSenderIsNotifiedOfExpiredMessages(leaves: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        var alice = login(world, "alice")
-        let bob = login(world, "bob")
+        var alice = world.logIn("alice")
+        let bob = world.logIn("bob")
         for person in [alice, bob] { world.send(person, "JOIN #room") }
         world.send(alice, "PRIVMSG #room :first")
         world.backend.isStalled = true
@@ -173,7 +164,7 @@ import Testing
         #expect(try ids.map { try world.store.queuedRequest($0)?.state } == [.dead, .dead, .dead])
         #expect(!alice.read.contains { $0.contains("waited for too long") })
         world.backendReturns()
-        if leaves { alice = login(world, "alice") }
+        if leaves { alice = world.logIn("alice") }
         world.advance(seconds: 5)
         let notices = alice.read.filter { $0.contains(" 531 ") }
         #expect(notices.count == 2)
@@ -227,7 +218,7 @@ import Testing
                 "CAP LS 302", "CAP REQ :sasl echo-message labeled-response message-tags batch", "AUTHENTICATE PLAIN",
                 "AUTHENTICATE \(SimulatedBackend.proof("alice"))", "CAP END",
             ])
-        let bob = login(world, "bob")
+        let bob = world.logIn("bob")
         func echoes(_ text: String) -> [String] { alice.read.filter { $0.hasSuffix(" PRIVMSG bob :\(text)") } }
         world.send(alice, "@label=0 PRIVMSG bob :zero")
         world.backend.isStalled = true
@@ -246,8 +237,8 @@ import Testing
     /// Who has a login reads nothing of stored messages: they are sent after the next one.
     @Test(arguments: [false, true]) func whatIsNotSentAfterAnOutageIsNamed(hasLogin: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let alice = hasLogin ? login(world, "alice") : world.connect("alice")
-        let bob = login(world, "bob")
+        let alice = hasLogin ? world.logIn("alice") : world.connect("alice")
+        let bob = world.logIn("bob")
         world.send(alice, "PRIVMSG bob :before")
         world.backendDies()
         for number in 1...2 { world.send(alice, "PRIVMSG bob :\(number)") }
@@ -263,7 +254,7 @@ import Testing
         #expect(bob.texts == ["before"])
         world.backendReturns()
         guard hasLogin else { return }
-        _ = login(world, "alice")
+        _ = world.logIn("alice")
         world.advance(seconds: 1)
         #expect(bob.texts == ["before", "1", "2"])
     }
@@ -271,7 +262,7 @@ import Testing
     /// It waits with the client's other lines, behind the gateway's own negotiation.
     @Test(arguments: [false, true]) func aCapabilityRequestInAnOutageIsAnsweredAfterIt(diesAgain: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let alice = login(world, "alice")
+        let alice = world.logIn("alice")
         world.backendDies()
         world.send(alice, "CAP REQ :server-time")
         let seen = alice.read.count
@@ -312,21 +303,15 @@ import Testing
     /// Servers deliver messages as soon as a client is registered, which is before the end of their welcome.
     @Test func messagesBeforeTheEndOfTheWelcomeArrive() throws {
         let world = try World(.opportunistic, offers: SimulatedBackend.modern)
-        let bob = login(world, "bob")
-        let alice = login(world, "alice")
+        let bob = world.logIn("bob")
+        let alice = world.logIn("alice")
         world.environment.policies.update { $0.everyone = .hosted }
         world.send(bob, "PRIVMSG alice :first")
         world.send(alice, "JOIN #room")
-        var envelope: [String] = []
-        world.backend.relay = { line in
-            envelope.append(line)
-            return []
-        }
-        world.send(bob, "PRIVMSG alice :sealed")
-        world.backend.relay = { [$0] }
+        let envelope = world.backend.withholding { world.send(bob, "PRIVMSG alice :sealed") }
         world.backendDies()
         world.backendReturns(only: bob)
-        world.backend.linesInWelcome = { [envelope] id in
+        world.backend.linesInWelcome = { id in
             guard id == alice.id else { return [] }
             return envelope + [
                 ":srv NOTICE alice :the server's word", ":srv 372 alice :- motd", ":alice MODE alice :+i",
@@ -402,7 +387,7 @@ import Testing
 
     @Test func aBackendThatDiesAgainAndAgain() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let people = ["p0", "p1", "p2"].map { login(world, $0) }
+        let people = ["p0", "p1", "p2"].map { world.logIn($0) }
         for client in people { world.send(client, "JOIN #room") }
         for round in 0..<10 {
             world.send(people[0], "PRIVMSG #room :\(round) before")

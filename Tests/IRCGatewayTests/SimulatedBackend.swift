@@ -309,6 +309,18 @@ final class SimulatedBackend {
     }
 
     func release(_ id: Int) { people[id]?.inbox += delayed.removeValue(forKey: id) ?? [] }
+
+    /// Returns the lines that it would have delivered meanwhile, and does not.
+    func withholding(_ body: () -> Void) -> [String] {
+        var lines: [String] = []
+        relay = { line in
+            lines.append(line)
+            return []
+        }
+        body()
+        relay = { [$0] }
+        return lines
+    }
 }
 
 extension String {

@@ -114,6 +114,16 @@ final class World {
         return client
     }
 
+    /// Logs in by SASL before the registration.
+    ///
+    /// - Parameter account: nil for one with the name of the nick.
+    func logIn(_ nick: String, as account: String? = nil) -> Client {
+        let proof = SimulatedBackend.proof(account ?? nick)
+        return connect(
+            nick,
+            lines: ["CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN", "AUTHENTICATE \(proof)", "CAP END"])
+    }
+
     func open(direct: Bool = false, mayStartTLS: Bool = true) -> Client {
         let id = nextID
         nextID += 1

@@ -4,8 +4,8 @@
 //
 // Nothing overtakes a reserved position. A request that is held leaves the lane, so that nothing else waits for it, and
 // no later request to the same recipient overtakes it. Lines that other people cause, such as introductions, wait behind
-// everything else, so that nobody can delay the client's own lines. The machine knows no names of people and no capabilities: the
-// connection says which recipients can be reached, and writes the lines.
+// everything else, so that nobody can delay the client's own lines. The machine knows no names of people and no
+// capabilities: the connection says which recipients can be reached, and writes the lines.
 
 import DequeModule
 import IRCCodec

@@ -40,6 +40,14 @@ struct FrontLink {
         /// The gateway has refused the device. Until this time a login may make it accept the device.
         case refused(until: Int64)
         case ready
+
+        /// When the wait for the gateway ends; nil if there is none.
+        var end: Int64? {
+            switch self {
+            case .absent, .lost, .ready: nil
+            case .awaited(let until), .refused(let until): until
+            }
+        }
     }
 
     /// A query about the keys of a nick.
@@ -128,11 +136,7 @@ struct FrontLink {
 
     /// The time of the next event that does not depend on a line; nil if there is none.
     var nextDeadline: Int64? {
-        let answer = questions.values.map(\.deadline).min()
-        switch phase {
-        case .absent, .lost, .ready: return answer
-        case .awaited(let until), .refused(let until): return min(answer ?? until, until)
-        }
+        (questions.values.map(\.deadline) + [phase.end].compactMap(\.self)).min()
     }
 
     /// The connection is registered, and the backend offers the capability.
@@ -289,10 +293,7 @@ struct FrontLink {
 
     /// Removes and returns the queries that were not answered in time. Ends the wait for the gateway if it is over.
     mutating func expire(now: Int64) -> [Question] {
-        switch phase {
-        case .awaited(let until) where until <= now, .refused(let until) where until <= now: phase = .absent
-        case .absent, .lost, .awaited, .refused, .ready: break
-        }
+        if let end = phase.end, end <= now { phase = .absent }
         return questions.filter { $0.value.deadline <= now }.keys.sorted().compactMap { answered($0) }
     }
 

@@ -362,8 +362,8 @@ package struct HTTPExchange: Sendable {
 
     /// The policy for a request of an account.
     ///
-    /// For content that is refused, or files, in a conversation that the request names, the policy and the latch of that
-    /// conversation count too: nobody writes in a protected one what cannot be sealed.
+    /// For files, and content of a refused kind, the policy and the latch of the conversation count too if the request names
+    /// it: in a protected one they are sealed or refused.
     private func policy(of account: AccountID, for request: Request) -> Policy {
         guard let match = request.match, match.route.label.isUnprotected, !match.conversation.isEmpty else {
             return policies.policy(of: account)

@@ -21,7 +21,7 @@ package final class MemberCache: Sendable {
     private typealias Entry = (members: [AccountID], until: Int64)
 
     private let members = Mutex<[ExactText: Entry]>([:])
-    /// What was told to accounts that are no members.
+    /// What the backend has told accounts that are not members.
     private let told = Mutex<[ExactText: [AccountID: Entry]]>([:])
     /// Ours: conversations with such answers, and accounts for one of them.
     private static let (toldLimit, readerLimit) = (1_000, 16)
